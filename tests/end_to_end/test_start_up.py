@@ -47,6 +47,7 @@ UNNEEDED = {
     ),
     *("index", "postings", "fields", "terms", "synonyms", "words", "answer", "named", "ladder", "forms", "lean"),
     *("seeing", "call_figures", "metrics_page", "saved_tokens", "metrics_settings"),
+    *("traces", "traced_steps", "telemetry_settings"),
     *("signature", "arguments", "quick", "select", "shape"),
 }
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.

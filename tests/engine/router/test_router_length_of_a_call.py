@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 import mcp_workbench
 from mcp_workbench.engine.config.model import FaceName
+from mcp_workbench.seeing.trace_context import Sampler
+from mcp_workbench.seeing.tracing import CallTracer
 from tests.bridge.conversation import Conversation
 from tests.bridge.in_process import in_process_workbench
+
+if TYPE_CHECKING:
+    from mcp_workbench.seeing.span_sender import SpanSender
 
 PACKAGE = str(Path(mcp_workbench.__file__).parent)
 # Functions of ours that one call runs, from the client's message to the server and from the server's answer back; pipes
@@ -106,3 +112,30 @@ async def test_counting_takes_few_steps_and_none_unless_somebody_wants_figures(e
             if figures is not None:
                 assert {row.item: row.calls for row in figures.totals().rows}["work"] == 3
     assert counts[1] - counts[0] <= COUNTING_STEPS
+
+
+# Whether it is traced is decided, by its `_meta` and by chance; a traced one notes what it did.
+UNTRACED_STEPS, TRACED_STEPS = 7, 36
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_tracing_takes_few_steps_and_fewer_for_calls_that_are_not_traced(era: str) -> None:
+    counts = []
+    for traced in (None, 0.0, 1.0):
+        sent: list[object] = []
+        async with in_process_workbench(era) as workbench:
+            gateway = workbench.gateway
+            gateway.runtime.count_calls()
+            if traced is not None:
+                sender = cast("SpanSender", SimpleNamespace(put=sent.append))
+                gateway.gate.trace(CallTracer(Sampler(traced), sender))
+            client = workbench.client(era)
+            server = await workbench.connect(client)
+            for _ in range(2):
+                Conversation(client, server, "tool").finish()
+            with Steps() as steps:
+                Conversation(client, server, "tool").finish()
+            counts.append(len(steps.names))
+            assert bool(sent) is (traced == 1.0)
+    assert counts[1] - counts[0] <= UNTRACED_STEPS, counts
+    assert counts[2] - counts[0] <= TRACED_STEPS, counts
