@@ -5,7 +5,7 @@
   clients' own commands (`client_commands`); `install_plan` decides what is changed, `edit_preview` shows it;
   `connecting` is the same as text to copy.
 - `own_configuration` edits ours, `secret_store` stores the secrets found in entries, `import_record`
-  remembers what clients had, `mcp_registry` looks servers up,
+  remembers what clients had, `mcp_registry` looks servers up, `package_sources` pins packages,
   `server_preview` says what one would start, `check_references` whether everything that it refers to exists.
 - `doctor_checks` and `doctor_clients` find what is wrong, as values of `diagnosis`; `service` is the unit that starts
   the shared workbench at boot.

@@ -1,6 +1,6 @@
-"""The MCP registry: fetches the `server.json` of a server by its name.
+"""The MCP registry: fetches the `server.json` of a server by its name, and searches.
 
-Owns the two API requests in use, and the errors when the registry cannot be reached. Blocking, for use by a command.
+Owns the API requests in use, and the errors when the registry cannot be reached. Blocking, for use by a command.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from mcp_workbench import __version__
 from mcp_workbench.engine.blocking_work import aside
@@ -38,6 +39,43 @@ def fetched(registry: str, name: str) -> bytes:
     near = nearest(name, _names_like(registry, name), limit=3)
     meant = f"; did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""
     raise DownstreamError(f"the registry `{registry}` has no server `{name}`{meant}", hint="check the name")
+
+
+class Candidate(Struct, frozen=True):
+    """A server that the registry found. `downloads` is empty where it does not count them."""
+
+    name: str
+    description: str
+    server: bytes
+    downloads: str
+
+    @property
+    def publisher(self) -> str:
+        """Who published it: the registry checks that the namespace is theirs."""
+        return self.name.rpartition("/")[0]
+
+
+def found(registry: str, words: str) -> list[Candidate]:
+    """Return what the registry has for these words, each server once. Raises `DownstreamError`."""
+    query = urllib.parse.urlencode({"search": words, "limit": _MAX_REGISTRY_NAMES, "version": "latest"})
+    content = _get(registry, f"{registry.rstrip('/')}/v0/servers?{query}") or b'{"servers":[]}'
+    try:
+        listed = msgspec.json.decode(content)["servers"]
+        candidates = [_candidate(each) for each in listed]
+    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError):
+        raise DownstreamError(
+            f"the registry `{registry}` answered something else than servers", hint=_INSTEAD
+        ) from None
+    return [*{each.name: each for each in candidates}.values()][:_MAX_REGISTRY_NAMES]
+
+
+def _candidate(each: dict[str, Any]) -> Candidate:
+    server = each.get("server", each)
+    # Registries that count them do so beside the description, under a name of their own.
+    counted = [about.get("downloads") for about in (each.get("_meta") or {}).values() if isinstance(about, dict)]
+    counts = [count for count in counted if isinstance(count, int)]
+    downloads = f"{counts[0]:,}" if counts else ""
+    return Candidate(str(server["name"]), str(server.get("description", "")), msgspec.json.encode(server), downloads)
 
 
 def _names_like(registry: str, name: str) -> list[str]:

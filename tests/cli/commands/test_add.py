@@ -363,6 +363,12 @@ class Registry(BaseHTTPRequestHandler):
         status, answer = 404, b"{}"
         if self.path == "/v0/servers/io.example%2Fweather/versions/latest":
             status, answer = 200, json.dumps({"server": SERVER_JSON, "_meta": {}}).encode()
+        elif self.path.startswith("/v0/servers?search=git+hub&"):
+            counted = {"server": {**SERVER_JSON, "description": "Tells it"}, "_meta": {"x": {"downloads": 12345}}}
+            other = {"server": {"name": "io.other/odd", "packages": [{"registryType": "deb", "identifier": "x"}]}}
+            status, answer = 200, json.dumps({"servers": [counted, other, counted]}).encode()
+        elif self.path.startswith("/v0/servers?search=nothing"):
+            status, answer = 200, b'{"servers": []}'
         elif self.path.startswith("/v0/servers?search=wether"):
             status, answer = 200, json.dumps({"servers": [{"server": SERVER_JSON}]}).encode()
         elif "broken" in self.path:
@@ -550,3 +556,62 @@ def test_a_way_that_is_refused_is_named_beside_the_one_that_is_taken(home: Path)
     done = shell("add", "weather", file, "--toolbox", "web", "--no-check", "--yes")
     assert done.status == 0 and '"url": "https://weather.example/sse"' in path.read_text()
     assert "warning: the npm package @x/weather 1.0.0 sets the variable `NODE_OPTIONS`" in done.stderr
+
+
+@pytest.mark.processes
+def test_the_registry_is_searched_with_who_published_and_what_it_would_run(home: Path, registry: str) -> None:
+    path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
+    before = path.read_bytes()
+    done = shell("add", "--search", "git", "hub")
+    assert done.status == 0, done.stderr
+    rows = [line.split(maxsplit=3) for line in done.stdout.splitlines()]
+    assert rows[1][:3] == ["io.example/weather", "io.example", "12,345"] and "npx" in rows[1][3]
+    assert "https://weather.example/sse" in done.stdout and "Tells it" in done.stdout
+    assert done.stdout.count("io.example/weather") == 1 and "cannot be run here" in done.stdout
+    assert shell("add", "--search", "nothing").status == 1 and path.read_bytes() == before
+    assert shell("add", "--search").status == 2
+
+
+@pytest.fixture
+def pinned(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """npm knows one version. Returns the entries that are tried."""
+    answer = json.dumps({"version": "1.3.0", "dist.integrity": "sha512-abc"})
+    for name, script in (("npm", f"echo '{answer}'"), ("npx", "")):
+        (home / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (home / "bin" / name).chmod(0o755)
+    tried: list[dict[str, Any]] = []
+
+    def started(path: str, toolbox: str, name: str) -> int:
+        tried.append(json.loads(Path(path).read_bytes())["toolboxes"][toolbox]["mcpServers"][name])
+        return int("broken" in tried[-1]["args"][-1])
+
+    monkeypatch.setattr("mcp_workbench.cli.commands.add._started", started)
+    return tried
+
+
+@pytest.mark.processes
+def test_a_package_is_pinned_and_tried_in_a_sandbox_before_it_is_asked_about(
+    home: Path, pinned: list[dict[str, Any]]
+) -> None:
+    path = written(home)
+    before = path.read_bytes()
+    expected = {"command": "npx", "args": ["-y", "--", "@s/memory@1.3.0"], "sandbox": "contained"}
+    done = shell("add", "memory", "npm:@s/memory", "--toolbox", "desk", typed="n\n")
+    assert done.status == 2 and "nothing was added" in done.stderr and pinned == [expected]
+    assert path.read_bytes() == before
+    assert shell("add", "memory", "npm:@s/memory", "--toolbox", "desk", typed="y\n").status == 0
+    assert "@s/memory@1.3.0" in path.read_text() and '"sandbox": "contained"' in path.read_text()
+    assert pinned == [expected] * 2, "once each time, and not again after it was added"
+
+
+@pytest.mark.processes
+def test_a_package_that_does_not_start_is_not_added(home: Path, pinned: list[dict[str, Any]]) -> None:
+    path = written(home)
+    before = path.read_bytes()
+    done = shell("add", "memory", "npm:broken", "--toolbox", "desk", "--yes")
+    assert done.status == 2 and "it does not start in the sandbox `contained`" in done.stderr
+    assert "--no-check" in done.stderr and path.read_bytes() == before and len(pinned) == 1
+    done = shell("add", "memory", "npm:broken", "--toolbox", "desk")
+    assert done.status == 2 and "there is no terminal to ask" in done.stderr and len(pinned) == 1
+    assert shell("add", "memory", "npm:broken", "--toolbox", "desk", "--yes", "--no-check").status == 0
+    assert len(pinned) == 1

@@ -1,4 +1,5 @@
-"""`mcp-workbench add`: add a server to the configuration: a program, a URL, a `server.json` or a registry name.
+"""`mcp-workbench add`: add a server to the configuration: a program, a URL, a package, a `server.json` or a
+name of the MCP registry.
 
 Owns the sequence: parse the source, show the server and get consent, ask for required values, store secrets, write the
 file, start the server once. `own_configuration` edits the file; `setup.clients.server_json` interprets a `server.json`.
@@ -10,22 +11,25 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
-from msgspec.json import decode
+from msgspec.json import decode, encode
 
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.engine.config.choose import FILE_NAME
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.economy.prose import clip, first_sentence
-from mcp_workbench.engine.printable import one_line
+from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.foreign_text import literal, variable_name
 from mcp_workbench.setup.clients.literal_secrets import secrets_of
@@ -34,6 +38,7 @@ from mcp_workbench.setup.clients.server_json import Described, Input, Way, descr
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, proposed
 from mcp_workbench.setup.file_replacement import read_file
 from mcp_workbench.setup.own_configuration import OwnConfiguration, own_configuration
+from mcp_workbench.setup.package_sources import package_named, pinned
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 
@@ -46,6 +51,8 @@ _FORMS: Final = "a program goes after --, for example: mcp-workbench add time --
 
 
 def run(parsed: Parsed) -> int:
+    if parsed.has("search"):
+        return _search(parsed)
     name, source, words = _name_and_source(parsed)
     file = own_configuration(parsed.value("config"), makes=True, warn=partial(remark, "warning"))
     given = dict(named_value(each, "--env") for each in parsed.values("env"))
@@ -59,11 +66,14 @@ def run(parsed: Parsed) -> int:
         _refuse_doubles(file, name, toolbox)
         # With the secrets still in it, because errors in the entry must be reported before anything is stored.
         file.check(file.with_server(toolbox, description, name, entry))
+        is_package = source is not None and package_named(source) is not None
+        if is_package and not parsed.has("no-check"):
+            _try_contained(toolbox, name, entry, parsed)
         entry = store.taken_from(name, entry)
         store.write()
         file.write(file.with_server(toolbox, description, name, entry))
     _report_added(file, toolbox, name, entry, store)
-    return 0 if parsed.has("no-check") else _started(file.path, toolbox, name)
+    return 0 if parsed.has("no-check") or is_package else _started(file.path, toolbox, name)
 
 
 def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
@@ -115,12 +125,20 @@ def _entry(
         _list_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
         # Show the server before asking for its values: users should not type a key for something they would not start.
         hidden = [each for each in secrets_of({"env": answers, "args": words}) if "${" not in each]
-        _agree(server.name or name, completed(_outline(way, answers)), hidden, parsed)
-        return completed(_with_values(name, way, answers, store))
+        is_package = package_named(source) is not None
+        _agree(server.name or name, completed(_outline(way, answers)), hidden, parsed, is_tried_first=is_package)
+        entry = completed(_with_values(name, way, answers, store))
+        # A package from a registry is a stranger's program; a container has limits of its own.
+        return {**entry, "sandbox": "contained"} if is_package and way.program not in ("docker", "podman") else entry
     return _with_options(entry, given, headers, parsed.value("share"))
 
 
 def _described(source: str, registry: str) -> Described:
+    if (package := package_named(source)) is not None:
+        found, why = pinned(package)
+        if why is not None:
+            remark("warning", f"the version is not pinned: {why}")
+        return described(found.server_json(), source)
     if source.endswith(".json") or os.path.isfile(source):
         content = read_file(source)
         if content is None:
@@ -186,11 +204,19 @@ def _with_values(name: str, way: Way, answers: Mapping[str, str], store: SecretS
     return way.entry(values)
 
 
-def _agree(title: str, entry: dict[str, Any], hidden: list[str], parsed: Parsed) -> None:
+def _agree(
+    title: str, entry: dict[str, Any], hidden: list[str], parsed: Parsed, *, is_tried_first: bool = False
+) -> None:
     """Show what a third party describes before it gets into the configuration, from where any client starts it. Raises
-    `UsageError` unless the user agrees."""
+    `UsageError` unless the user agrees; one that is tried first in a sandbox is asked about afterwards."""
     lines = preview(entry, of_stranger=True, hidden=hidden)
     remark("note", "\n".join([f"{title} is", *(f"  {one_line(line)}" for line in lines)]))
+    if not is_tried_first or parsed.has("no-check"):
+        _consent("Add it?" if parsed.has("no-check") else "Add it, and start it once?", parsed)
+
+
+def _consent(question: str, parsed: Parsed) -> None:
+    """Raises `UsageError` unless the user agrees."""
     if parsed.has("yes"):
         return
     if not sys.stdin.isatty():
@@ -198,8 +224,51 @@ def _agree(title: str, entry: dict[str, Any], hidden: list[str], parsed: Parsed)
             "nothing was added: there is no terminal to ask for confirmation",
             hint="review it, then run this again with --yes",
         )
-    if not agrees("Add it?" if parsed.has("no-check") else "Add it, and start it once?"):
+    if not agrees(question):
         raise UsageError("nothing was added")
+
+
+def _try_contained(toolbox: str, name: str, entry: dict[str, Any], parsed: Parsed) -> None:
+    """Start it once in its sandbox, from a configuration of its own, and show what it offers and costs before the user
+    is asked. Raises `UsageError` unless it works and the user agrees."""
+    if not parsed.has("yes") and not sys.stdin.isatty():
+        _consent("", parsed)
+    with tempfile.TemporaryDirectory(prefix="mcp-workbench-", ignore_cleanup_errors=True) as folder:
+        path = os.path.join(folder, FILE_NAME)
+        box = {"description": name, "mcpServers": {name: entry}}
+        with open(path, "wb") as file:
+            file.write(encode({"toolboxes": {toolbox: box}}))
+        status = _started(path, toolbox, name)
+    if status:
+        raise UsageError(
+            "nothing was added: it does not start" + (" in the sandbox `contained`" if "sandbox" in entry else ""),
+            hint="add it with --no-check, then mcp-workbench sandbox try finds out what it needs",
+        )
+    _consent("Add it?", parsed)
+
+
+def _search(parsed: Parsed) -> int:
+    """List what the registry has for some words: who published it, and what it would run."""
+    words = " ".join(parsed.positionals)
+    from mcp_workbench.setup.mcp_registry import found
+
+    file = own_configuration(parsed.value("config"), makes=True, warn=partial(remark, "warning"))
+    candidates = found(file.registry, words)
+    screen = stdout()
+    if not candidates:
+        remark("note", f"the registry `{file.registry}` has nothing for `{words}`")
+        return FAILED
+    rows: list[list[Part]] = []
+    for each in candidates:
+        try:
+            runs = [preview(way.entry({}), of_stranger=True)[0] for way in described(each.server, each.name).ways]
+        except ConfigError as error:
+            runs = [error.message]
+        rows.append([(each.name, "name"), each.publisher, each.downloads, runs[0]])
+        rows += [["", "", "", (line, "dim")] for line in (*runs[1:], each.description) if line]
+    screen.table(["name", "publisher", "downloads", "what it would run"], rows)
+    remark("hint", "mcp-workbench add NAME REGISTRY-NAME adds one; what it runs is shown before")
+    return 0
 
 
 def _chosen(server: Described) -> Way:
@@ -339,9 +408,11 @@ def _started(path: str, toolbox: str, name: str) -> int:
         remark("hint", f"correct it in {path}, or run mcp-workbench remove {toolbox}/{name}")
         return FAILED
     texts = {tool: decode(raw, type=dict[str, Raw]).get("description", Raw(b'""')) for tool, raw in entry.tools.items()}
-    rows: list[list[Part]] = [[(tool, "name"), _short(text)] for tool, text in texts.items()]
+    costs = {tool: estimated_tokens(bytes(raw)) for tool, raw in entry.tools.items()}
+    rows: list[list[Part]] = [[(tool, "name"), str(costs[tool]), _short(text)] for tool, text in texts.items()]
     screen.blank()
-    screen.table(["tool", ""], rows)
+    screen.table(["tool", "tokens", ""], rows)
+    remark("note", f"{plural(len(rows), 'tool')}, {sum(costs.values()):,} tokens once its toolbox is opened")
     return 0
 
 

@@ -104,12 +104,13 @@ Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo.
         ),
     ),
     Command(
-        "add [OPTIONS] NAME SOURCE | NAME -- COMMAND …",
+        "add [OPTIONS] NAME SOURCE | NAME -- COMMAND … | --search WORDS",
         "add a server to the configuration",
         """
 Adds a server to your configuration and creates the file if there is none; every other byte of it stays as it is. SOURCE
-is an address, a server.json, or the name of a server in the MCP registry, such as io.github.owner/server; a program
-goes after --. Words after -- behind a server.json or a registry name are more arguments for its program.
+is an address, a package (npm:NAME, pypi:NAME or oci:IMAGE), a server.json, or the name of a server in the MCP registry,
+such as io.github.owner/server; a program goes after --. --search lists what the registry has for some words. Words
+after -- behind a package, a server.json or a registry name are more arguments for its program.
 
 You are asked for what a server.json requires, unless --env or --header provides it. Secrets go to the keychain or, if
 there is none, to a file that only you can read, and the configuration refers to them; write --env 'TOKEN=${TOKEN}' to
@@ -120,9 +121,13 @@ What a server.json or the registry describes was written by somebody else: you a
 with its variables and headers, and asked before anything else is. Packages that could load other code than their own
 are refused. Without a terminal, --yes is needed.
 
+A package is pinned to the version that its registry has now, and started once in the sandbox contained; you see its
+tools and what they cost before you are asked. It stays in that sandbox.
+
 Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
 """,
         (
+            Flag("search", None, "list the servers that the registry has for these words, and what each would run"),
             Flag("toolbox", "TOOLBOX", "the toolbox it goes into; created if there is none"),
             Flag(
                 "env",

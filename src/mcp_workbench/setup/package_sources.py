@@ -1,0 +1,148 @@
+"""Packages named on the command line: `npm:@scope/name`, `pypi:name@1.2.3`, `oci:ghcr.io/owner/image`.
+
+Owns that notation, and asks the runner's own tools (`npm`, `uv`, `docker`) for the newest version: they know the
+mirrors and the credentials of this machine. What was found out is a `server.json` with one package, so that the rules
+for strangers' descriptions hold here too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import Any, Final
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode, encode
+
+from mcp_workbench.engine.config.environment import without_ours
+from mcp_workbench.errors import ConfigError
+from mcp_workbench.setup.clients.package_rules import fault_of_name
+
+# Asking takes a round trip or two; a mirror that hangs must not hold the command for ever.
+PACKAGE_TOOL_TIMEOUT: Final = 60.0
+_MAX_SHOWN: Final = 200
+KINDS: Final = ("npm", "pypi", "oci")
+_PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\]+)", re.MULTILINE)
+_HASHES: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
+
+
+class Package(Struct, frozen=True):
+    """A package with the version that is pinned, and what identifies its content where that is known."""
+
+    kind: str
+    name: str
+    version: str = ""
+    integrity: tuple[str, ...] = ()
+
+    def server_json(self) -> bytes:
+        package = {"registryType": self.kind, "identifier": self.name, "version": self.version}
+        return encode({"name": self.name, "packages": [{**package, "transport": {"type": "stdio"}}]})
+
+
+def package_named(source: str) -> Package | None:
+    """Return the package that a source names; None if it names something else. Raises `ConfigError` for a name that the
+    registry cannot have."""
+    kind, colon, rest = source.partition(":")
+    if kind not in KINDS or not colon:
+        return None
+    name, version = rest, ""
+    if kind != "oci":
+        # An image keeps its tag and digest. The scope of an npm package begins with `@` as well.
+        separator = "==" if kind == "pypi" and "==" in rest else "@"
+        own, _, version = rest[1:].partition(separator)
+        name = rest[:1] + own
+    if fault := fault_of_name(kind, name, version):
+        raise ConfigError(f"`{source}` {fault}", hint=f"for example: {_EXAMPLES[kind]}")
+    return Package(kind, name, version)
+
+
+_EXAMPLES: Final = {
+    "npm": "npm:@modelcontextprotocol/server-memory",
+    "pypi": "pypi:mcp-server-git",
+    "oci": "oci:ghcr.io/github/github-mcp-server:v1.0.0",
+}
+
+
+def pinned(package: Package) -> tuple[Package, str | None]:
+    """Return the package with the version that its registry has now, and why it could not be pinned if so. Raises
+    `ConfigError` if there is no such package."""
+    ask = {"npm": _ask_npm, "pypi": _ask_uv, "oci": _ask_engine}[package.kind]
+    try:
+        return ask(package), None
+    except _Unknown as error:
+        return package, str(error)
+
+
+class _Unknown(Exception):
+    """The version could not be found out."""
+
+
+def _ask_npm(package: Package) -> Package:
+    named = f"{package.name}@{package.version}" if package.version else package.name
+    said = _output("npm", ["view", "--json", "--", named, "version", "dist.integrity"], package)
+    try:
+        # A range of versions gives a list, the newest last.
+        found: Any = decode(said)
+        newest = found[-1] if isinstance(found, list) else found
+        return Package("npm", package.name, str(newest["version"]), (str(newest["dist.integrity"]),))
+    except (MsgspecError, LookupError, TypeError):
+        raise _Unknown("npm view answered something else than a version") from None
+
+
+def _ask_uv(package: Package) -> Package:
+    wanted = f"{package.name}=={package.version}" if package.version else package.name
+    options = ["pip", "compile", "--quiet", "--no-deps", "--generate-hashes", "--no-header", "-"]
+    said = _output("uv", options, package, given=f"{wanted}\n").decode(errors="replace")
+    found = _PINNED.search(said)
+    if found is None:
+        raise _Unknown("uv pip compile answered something else than a version")
+    return Package("pypi", package.name, found[2], tuple(sorted(_HASHES.findall(said))))
+
+
+def _ask_engine(package: Package) -> Package:
+    """A tag may move; a digest is the content."""
+    if "@sha256:" in package.name:
+        return package
+    program = next((each for each in ("docker", "podman") if shutil.which(each)), None)
+    if program is None:
+        raise _Unknown("neither docker nor podman is installed")
+    _output(program, ["pull", "--quiet", package.name], package)
+    said = _output(program, ["image", "inspect", "--format", "{{json .RepoDigests}}", package.name], package)
+    try:
+        digests: Any = decode(said)
+        digest = next(each.rpartition("@")[2] for each in digests if "@sha256:" in each)
+    except (MsgspecError, StopIteration, TypeError, AttributeError):
+        raise _Unknown(f"{program} knows no digest of the image") from None
+    # Beside a tag, which is dropped: the digest says it all.
+    name = package.name if ":" not in package.name.rpartition("/")[2] else package.name.rpartition(":")[0]
+    return Package("oci", f"{name}@{digest}", "", (digest,))
+
+
+def _output(program: str, arguments: list[str], package: Package, given: str = "") -> bytes:
+    """Return what a program prints. Raises `_Unknown`, or `ConfigError` if it says that there is no such package."""
+    path = shutil.which(program)
+    if path is None:
+        raise _Unknown(f"`{program}` is not installed")
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            input=given.encode(),
+            capture_output=True,
+            timeout=PACKAGE_TOOL_TIMEOUT,
+            env=without_ours(os.environ),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = (
+            f"took longer than {PACKAGE_TOOL_TIMEOUT:.0f} s" if isinstance(error, subprocess.TimeoutExpired) else error
+        )
+        raise _Unknown(f"`{program}` {why}") from None
+    if done.returncode == 0:
+        return done.stdout
+    said = (done.stderr or done.stdout).decode(errors="replace")
+    if re.search(r"E404|not found in the package registry|no versions? of|manifest unknown", said):
+        named = f"`{package.name}` {package.version}".rstrip()
+        raise ConfigError(f"there is no {package.kind} package {named}", hint="check the name and the version")
+    last = " ".join(said.split())[:_MAX_SHOWN]
+    raise _Unknown(f"`{program}` failed with status {done.returncode}: {last}")
