@@ -375,6 +375,8 @@ def test_tokens_and_connect_show_what_they_are_told(page: Page) -> None:
     show(page, "tokens")
     page.get_by_text("31,200").wait_for()
     page.get_by_role("img", name=re.compile("Saved over time")).wait_for()
+    rows = page.locator(".toolboxes li").all_inner_texts()
+    assert len(rows) > 1 and all(re.search(r"as a flat list[^$]*opened[^$]*tokens saved since", row) for row in rows)
     show(page, "connect")
     page.get_by_text("~/.cursor/mcp.json").wait_for()
 

@@ -38,7 +38,8 @@ function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
 		perToolbox.length === 0 && el("p", { class: "soft" }, "No toolbox is listed yet."),
 		el("ul", { class: "toolboxes" }, [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
 			el("b", {}, each.name),
-			el("div", {}, bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"))))),
+			el("div", {}, bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"),
+				each.saved != null && el("small", {}, `${plural(each.saved, "token")} saved ${since(from)}`))))),
 		el("p", { class: "soft" }, "A token is counted as four bytes of the definitions as an agent reads them."),
 	];
 }
