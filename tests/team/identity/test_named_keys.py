@@ -249,3 +249,61 @@ def test_a_file_in_place_of_the_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("")
     with pytest.raises(KeyProblem):
         KeyFolder(str(tmp_path / "keys")).create("alice")
+
+
+@pytest.mark.parametrize("whose", ["folder", "file"])
+def test_keys_that_belong_to_somebody_else_are_refused(
+    folder: KeyFolder, whose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = [folder.create(name) for name in ("alice", "bob")]
+    own, asked = os.geteuid(), 0
+
+    def somebody() -> int:
+        """Who owns the folder, but not the file that is looked at last."""
+        nonlocal asked
+        asked += 1
+        return own + 1 if whose == "folder" or asked == 3 else own
+
+    monkeypatch.setattr(os, "geteuid", somebody)
+    if whose == "folder":
+        with pytest.raises(KeyProblem, match="others may have written to it"):
+            folder.records()
+        return
+    keys = KeysInForce(folder)
+    assert [keys.find(token) is not None for token in tokens] == [True, False]
+
+
+def test_a_pipe_in_the_place_of_a_key_is_none(folder: KeyFolder) -> None:
+    """Who opens it to read waits for somebody who writes."""
+    os.mkfifo(Path(folder.path).parent.parent / "pipe", 0o600)
+    token = folder.create("bob")
+    os.rename(Path(folder.path).parent.parent / "pipe", folder._file("alice"))
+    assert [record.name for record in folder.records()] == ["bob"]
+    assert KeysInForce(folder).find(token) is not None
+
+
+def test_what_is_no_key_file_does_not_hide_those_behind_it(folder: KeyFolder) -> None:
+    token = folder.create("bob")
+    Path(folder.path, "alice.txt").write_text("notes")
+    assert [record.name for record in folder.records()] == ["bob"]
+    assert KeysInForce(folder).find(token) is not None
+
+
+def test_a_key_stands_until_keys_are_read_again_cannot_be_read_or_it_ends(folder: KeyFolder) -> None:
+    now = 999.0
+    tokens = [folder.create("alice"), folder.create("bob", expires=1000.0)]
+    keys = KeysInForce(folder, lambda: now)
+    records = [keys.find(token) for token in tokens]
+    stands = [keys.standing(record) for record in records if record is not None]
+    assert [each() for each in stands] == [True, True]
+    now = 1000.0
+    assert [each() for each in stands] == [True, False]
+    Path(folder.path).chmod(0o777)
+    keys.reload()
+    uncertain = [keys.standing(record) for record in records if record is not None]
+    assert [each() for each in (*stands, *uncertain)] == [False] * 4
+    Path(folder.path).chmod(0o700)
+    now = 999.0
+    keys.reload()
+    assert [each() for each in (*stands, *uncertain)] == [False] * 4, "what was found before is looked up again"
+    assert all(keys.standing(record)() for record in records if record is not None)

@@ -549,3 +549,43 @@ async def test_problems_of_the_lock_file_do_not_name_hidden_items(tmp_path: Path
             stream = Stream()
             status_command._show(Screen(stream), json.loads(client.gateway.status()))
             assert "workbench.lock` is damaged" in stream.text(), "to our own user it is told"
+
+
+def test_a_difference_is_said_once_and_again_when_its_consequence_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mcp_workbench.engine.catalog.manifests import ManifestStore
+    from mcp_workbench.engine.catalog.offer import Offer
+    from mcp_workbench.engine.config.model import ServerConfig
+    from mcp_workbench.engine.protocol.handshake import ServerProfile
+
+    target = LockTarget(str(tmp_path / "workbench.lock"), "c", (), False)
+    hashes = {name: definition_hash(Raw(b"{}")) for name in ("kept", "gone")}
+    file = LockFile(2, "c", {"box": {"s": LockedServer(tools=hashes)}})
+    reading = LockReading(target.path, 1, file, None, locked_kinds(target))
+    recorded: list[tuple[str, str]] = []
+    lock = Lock(
+        reading, lambda kind, /, **fields: recorded.append((fields["item"], fields["decision"])), is_enforced=False
+    )
+    entry = ServerEntry("box", ServerConfig(name="s", command="x"), ManifestStore(lambda: None))
+    offer = Offer(ServerProfile("legacy", "2025-11-25"), {"tools": {"kept": Raw(b"{}"), "new": Raw(b"{}")}})
+    assert [lock.judge(entry, offer) for _ in range(2)] == [{}, {}]
+    assert recorded == [("gone", "warned"), ("new", "warned")]
+    assert caplog.text.count("differs from the lock file") == 1 and "withheld" not in caplog.text
+
+    assert not lock.use(reading, is_enforced=False), "the file is the same"
+    assert lock.judge(entry, offer) == {} and len(recorded) == 2
+
+    written_again = LockReading(target.path, 2, file, None, locked_kinds(target))
+    assert lock.use(written_again, is_enforced=True)
+    for _ in range(2):
+        assert lock.judge(entry, offer) == {"tools": {"new": "it is not in the lock file"}}
+    assert recorded[2:] == [("gone", "warned"), ("new", "withheld")]
+    assert caplog.text.count("withheld until accepted") == 1
+
+    broken = LockReading(target.path, 3, None, ConfigError("broken"), locked_kinds(target))
+    lock.use(broken, is_enforced=True)
+    lock.use(broken, is_enforced=True)
+    assert caplog.text.count("nothing is shown until that is solved") == 1
+    lock.use(broken, is_enforced=False)
+    assert caplog.text.count("nothing can be compared") == 1 and lock.judge(entry, offer) == {}
