@@ -18,7 +18,6 @@ from mcp_workbench.app.optional_parts import has_part
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.environment import advice, server_environment
-from mcp_workbench.engine.config.host_names import MAX_HOST_NAME_LENGTH
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.connection import Connection
@@ -151,6 +150,8 @@ class _RefusedHosts:
         self._connection = connection
 
     def note(self, host: str, port: int, refusal: RefusedHost) -> None:
+        from mcp_workbench.engine.config.host_names import MAX_HOST_NAME_LENGTH
+
         entry = refusal.entry or f"{host[:MAX_HOST_NAME_LENGTH]}:{port}"
         counts = self._connection.refused_hosts
         if entry not in counts and len(counts) >= MAX_REFUSED_HOSTS:
