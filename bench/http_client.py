@@ -133,12 +133,15 @@ def parse_response(data: bytes) -> Response:
 class HttpCaller:
     """The address of an MCP endpoint and as many connections to it as calls are in flight."""
 
-    def __init__(self, url: str, *, modern: bool = True, token: str = "") -> None:
+    def __init__(
+        self, url: str, *, modern: bool = True, token: str = "", legacy_version: str = PROTOCOL_VERSION
+    ) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
         self._host, self._port, self._path = parts.hostname, parts.port, parts.path
         self._modern = modern
+        self._version = MODERN_VERSION if modern else legacy_version
         self._token = token
         self._session = ""
         self._identifier = 0
@@ -146,7 +149,7 @@ class HttpCaller:
 
     def initialize(self) -> dict[str, Any]:
         """The handshake of a legacy session. A modern client has none."""
-        params = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": CLIENT_INFO}
+        params = {"protocolVersion": self._version, "capabilities": {}, "clientInfo": CLIENT_INFO}
         body = encode({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
         response = parse_response(self._connected(1)[0].exchange(self.post("initialize", "", body)))
         self._session = response.headers.get("mcp-session-id", "")
@@ -247,10 +250,9 @@ class HttpCaller:
         return "\r\n".join((*lines, "", "")).encode() + body
 
     def _common(self) -> tuple[str, ...]:
-        version = MODERN_VERSION if self._modern else PROTOCOL_VERSION
         session = (f"Mcp-Session-Id: {self._session}",) if self._session else ()
         proof = (f"Authorization: Bearer {self._token}",) if self._token else ()
-        return (f"Host: {self._host}:{self._port}", f"MCP-Protocol-Version: {version}", *session, *proof)
+        return (f"Host: {self._host}:{self._port}", f"MCP-Protocol-Version: {self._version}", *session, *proof)
 
     def _connected(self, count: int) -> list[Connection]:
         while len(self._connections) < count:

@@ -41,7 +41,7 @@ RULES = [
     {"then": "deny"},
 ]
 CALL = {"tool": {"toolbox": "box", "server": "files", "tool": "echo"}, "arguments": {"text": "heard"}}
-MOST_STEPS = {"legacy": 95, "modern": 116}
+MOST_STEPS = {"legacy": 94, "modern": 110}
 
 
 class Connection:
