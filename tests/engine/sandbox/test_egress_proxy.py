@@ -14,7 +14,7 @@ from mcp_workbench.engine.sandbox.egress_proxy import EgressProxy
 from mcp_workbench.engine.sandbox.egress_rules import EgressRules
 from mcp_workbench.engine.sandbox.sandbox import RefusedHost
 from mcp_workbench.engine.transport.http.client import dialing
-from mcp_workbench.engine.transport.http.client.dialing import AddressInfo
+from mcp_workbench.engine.transport.http.client.dialing import AddressInfo, DialFailed
 
 pytestmark = pytest.mark.processes
 
@@ -159,6 +159,44 @@ async def test_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await rig.say(b"CONNECT service.test:80 HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
         for writer in open_ones:
             writer.close()
+
+
+async def test_of_too_many_connections_most_are_closed_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress_proxy, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(egress_proxy, "LINGER_TIMEOUT", 60.0)
+    async with proxy("other.org", "service.test", "127.0.0.1") as rig:
+        open_ones = [await asyncio.open_connection(*rig.address) for _ in range(10)]
+        answers = [await reader.read() for reader, _ in open_ones[2:]]
+        for _, writer in open_ones:
+            writer.close()
+    # Those that are told why are held until they have heard it, and each holds a descriptor of ours.
+    assert [answer[:13] for answer in answers] == [b"HTTP/1.1 503 "] * 2 + [b""] * 6
+
+
+async def test_a_name_that_is_still_looked_up_counts_although_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(egress_proxy, "MAX_LOOK_UPS", 1)
+    monkeypatch.setattr(egress_proxy, "CONNECT_SECONDS", 0.05)
+    asked: list[str] = []
+    answered = asyncio.Event()
+
+    async def look_up(host: str, port: int) -> list[AddressInfo]:
+        asked.append(host)
+        # As in a thread, which goes on when nobody waits for it any more.
+        await asyncio.shield(asyncio.ensure_future(answered.wait()))
+        raise DialFailed("name")
+
+    async with proxy("other.org", "*.service.test") as rig:
+        monkeypatch.setattr(egress_proxy, "look_up", look_up)
+        for name in (b"a", b"b"):
+            said = await rig.say(b"CONNECT " + name + b".service.test:80 HTTP/1.1\r\n\r\n")
+            assert said.startswith(b"HTTP/1.1 502 ")
+        assert asked == ["a.service.test"]
+        answered.set()
+        monkeypatch.setattr(egress_proxy, "CONNECT_SECONDS", 10.0)
+        assert b"cannot be resolved" in await rig.say(b"CONNECT c.service.test:80 HTTP/1.1\r\n\r\n")
+    assert asked == ["a.service.test", "c.service.test"]
 
 
 async def test_an_idle_tunnel_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,9 @@ def test_listed_hosts_are_allowed(host: str, port: int) -> None:
         ("a.localhost", 80, ""),
         ("a b", 80, ""),
         ("a\0.example.com", 443, ""),
+        ("fe80::2%eth0.100", 80, "[fe80::2%eth0.100]"),
+        ("fe80::1%\x1b[31m", 80, ""),
+        ("::1%" + "a" * 10_000, 80, ""),
     ],
 )
 def test_others_are_refused_with_what_would_allow_them(host: str, port: int, entry: str) -> None:

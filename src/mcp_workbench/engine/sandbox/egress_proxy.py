@@ -17,11 +17,17 @@ from urllib.parse import urlsplit
 
 from mcp_workbench.engine.sandbox.egress_rules import EgressRules
 from mcp_workbench.engine.sandbox.sandbox import OnRefused, RefusedHost
-from mcp_workbench.engine.transport.http.client.dialing import CONNECT_SECONDS, DialFailed, connect_to, look_up
+from mcp_workbench.engine.transport.http.client.dialing import (
+    CONNECT_SECONDS,
+    AddressInfo,
+    DialFailed,
+    connect_to,
+    look_up,
+)
 
 log = logging.getLogger(__name__)
 
-# Of one server.
+# Of one server. As many more are told that they are too many; the rest is closed, because each holds a descriptor.
 MAX_CONNECTIONS: Final = 64
 # Looking a name up blocks a thread of those that all servers share.
 MAX_LOOK_UPS: Final = 2
@@ -112,6 +118,9 @@ class EgressProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if len(self._connections) >= 2 * MAX_CONNECTIONS:
+            writer.transport.abort()
+            return
         self._connections.add(task)
         try:
             await self._answer(reader, writer)
@@ -159,9 +168,7 @@ class EgressProxy:
             raise self._refusing(host, port, refusal)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                assert self._looking_up is not None
-                async with self._looking_up:
-                    found = await look_up(host, port)
+                found = await self._looked_up(host, port)
                 refusals = [self._rules.address_refusal(host, port, each[4][0]) for each in found]
                 allowed = [each for each, why in zip(found, refusals, strict=True) if why is None]
                 first = next(filter(None, refusals), None)
@@ -173,6 +180,15 @@ class EgressProxy:
             raise _ProxyAnswer(502, f"`{host}`: {why}") from None
         except TimeoutError:
             raise _ProxyAnswer(502, f"`{host}` did not answer within {CONNECT_SECONDS:g} s") from None
+
+    async def _looked_up(self, host: str, port: int) -> list[AddressInfo]:
+        slots = self._looking_up
+        assert slots is not None
+        await slots.acquire()
+        # Its thread is occupied until it has an answer, whether or not somebody still waits for it.
+        task = asyncio.ensure_future(look_up(host, port))
+        task.add_done_callback(lambda _: slots.release())
+        return await asyncio.shield(task)
 
     def _refusing(self, host: str, port: int, refusal: RefusedHost) -> _ProxyAnswer:
         self._refused(host, port, refusal)

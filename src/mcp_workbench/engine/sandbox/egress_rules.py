@@ -6,6 +6,7 @@ own network, where programs trust whoever reaches them, unless that address is l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
@@ -16,6 +17,7 @@ from mcp_workbench.engine.transport.http.client.reach import WORDS, Reach, reach
 
 _USUAL_PORTS: Final = (80, 443)
 _LOOPBACK: Final = "localhost"
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
 
 class EgressRules:
@@ -70,6 +72,10 @@ def _has_port(host: HostName, port: int) -> bool:
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:
+    _, percent, interface = host.partition("%")
+    if percent and not _INTERFACE.fullmatch(interface):
+        # Python takes anything there, and what is refused is shown to people.
+        return None
     try:
         return ip_address(host)
     except ValueError:

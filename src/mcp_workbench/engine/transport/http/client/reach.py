@@ -10,9 +10,9 @@ import socket
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
-# IPv6 addresses whose last 32 bits are an IPv4 address that a translator reaches (RFC 6052, RFC 8215), and the
-# deprecated IPv4-compatible ones (RFC 4291).
-_EMBEDDING: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+# IPv6 addresses whose last 32 bits are an IPv4 address that a translator reaches (RFC 2765, RFC 6052, RFC 8215), and
+# the deprecated IPv4-compatible ones (RFC 4291).
+_EMBEDDING: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96")))
 
 
 class Reach(enum.IntEnum):
@@ -69,4 +69,6 @@ def _reach(ip: IPv4Address | IPv6Address) -> Reach:
         return Reach.THIS_MACHINE
     if ip.is_link_local:
         return Reach.LINK_LOCAL
-    return Reach.PUBLIC if ip.is_global else Reach.PRIVATE
+    # Deprecated, and still routed in some networks.
+    is_of_site = isinstance(ip, IPv6Address) and ip.is_site_local
+    return Reach.PUBLIC if ip.is_global and not is_of_site else Reach.PRIVATE
