@@ -1,0 +1,51 @@
+"""The examples in deploy/: HAProxy accepts its file, and the configuration in them is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from mcp_workbench.engine.config.load import parse
+
+DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+
+
+def documents(name: str) -> list[Any]:
+    return list(YAML(typ="safe").load_all((DEPLOY / name).read_text(encoding="utf-8")))
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+def test_haproxy_accepts_its_file() -> None:
+    done = subprocess.run(["haproxy", "-c", "-f", DEPLOY / "haproxy.cfg"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+
+
+def test_configuration_for_kubernetes_is_one_of_a_cluster() -> None:
+    config_map, *others = documents("kubernetes.yaml")
+    config = parse(config_map["data"]["workbench-config.json"].encode(), "example.json", {})
+    assert config.cluster is not None
+    assert [each["kind"] for each in others] == ["Deployment", "PodDisruptionBudget", "Service"]
+
+
+def test_pods_are_not_privileged_and_have_time_to_drain() -> None:
+    _, deployment, *_ = documents("kubernetes.yaml")
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    waits = [float(each.partition("=")[2]) for each in container["args"] if each.startswith("--drain")]
+    assert len(waits) == 2 and sum(waits) < pod["terminationGracePeriodSeconds"]
+
+
+def test_compose_starts_three_instances() -> None:
+    (compose,) = documents("compose.yaml")
+    instances = [each for each in compose["services"].values() if "build" in each]
+    assert len(instances) == 3
+    assert all(each["read_only"] for each in instances)
