@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,7 @@ def work(folder: Path) -> Path:
     found = folder / "work"
     (found / ".git" / "hooks").mkdir(parents=True)
     (found / ".git" / "config").write_text("[core]\n")
+    (found / ".git" / "config.worktree").write_text("[core]\n")
     (found / ".mcp.json").write_text("{}")
     (found / "config.json").write_text("{}")
     return found
@@ -73,6 +76,10 @@ def work(folder: Path) -> Path:
         "rmdir .idea && mkdir .idea && echo x > .idea/workspace.xml",
         "echo x > config.json",
         "ln -sfn /tmp .vscode",
+        "echo x > .git/config.worktree",
+        "echo ../evil > .git/commondir",
+        "rm -f .git/commondir; ln -s ../evil .git/commondir",
+        "echo ../evil > .git/new && mv .git/new .git/commondir",
     ],
 )
 def test_what_other_programs_trust_cannot_be_written_replaced_or_created(folder: Path, work: Path, attack: str) -> None:
@@ -83,8 +90,38 @@ def test_what_other_programs_trust_cannot_be_written_replaced_or_created(folder:
     assert done.returncode, done.stderr
     after = {path.relative_to(work): path.read_bytes() for path in work.rglob("*") if path.is_file()}
     after.pop(Path(".git/new"), None)
-    assert after == before | {Path("new"): b"fine\n"}
+    assert after == before | {Path("new"): b"fine\n", Path(".git/commondir"): b".\n"}
     assert not (work / ".moved").exists() and not (work / ".vscode").is_symlink()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_git_runs_nothing_of_a_server_that_names_another_folder_for_hooks_and_works_as_before(folder: Path) -> None:
+    project = str(folder / "project")
+    os.mkdir(project)
+
+    def git(*words: str) -> str:
+        own = {"HOME": str(folder / "home"), "PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1"}
+        command = "git", "-C", project, *words
+        return subprocess.run(command, env=own, check=True, capture_output=True, text=True).stdout
+
+    for words in (("init", "-q"), ("config", "user.email", "a@example.org"), ("config", "user.name", "a")):
+        git(*words)
+    attack = """cd "$1" && mkdir evil && cp -r .git/config .git/objects .git/refs evil
+        printf '[core]\\n\\tfsmonitor = touch pwned; false\\n' >> evil/config; echo ../evil > .git/commondir"""
+    assert "Read-only file system" in shell(decided(folder, project), attack, project).stderr
+    assert git("status", "--short") == "?? evil/\n" and not os.path.exists(os.path.join(project, "pwned"))
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    git("worktree", "add", "-q", str(folder / "linked"))
+    assert git("worktree", "list").count("\n") == 2 and git("log", "--format=%s", "linked") == "first\n"
+
+
+@pytest.mark.parametrize("settings", ["[core]\n\tworktree = ../x\n", "[core] WorkTree=../x\n"])
+def test_nothing_is_created_in_a_repository_whose_files_are_elsewhere_that_would_have_git_forget_it(
+    folder: Path, work: Path, settings: str
+) -> None:
+    (work / ".git/config").write_text(settings)
+    assert shell(decided(folder, work), "true").returncode == 0
+    assert (work / ".vscode").is_dir() and not (work / ".git/commondir").exists()
 
 
 def test_what_the_user_lists_can_be_written_all_the_same(folder: Path, work: Path) -> None:

@@ -46,7 +46,7 @@ def test_in_a_repository_folders_that_are_missing_are_to_be_created(work: Path) 
     (work / ".vscode").mkdir()
     (work / ".git/hooks").rmdir()
     kept = found_in(work)
-    assert named(kept.created, work) == {".git/hooks", ".idea", ".claude", ".cursor"}
+    assert named(kept.created, work) == {".git/hooks", ".git/commondir", ".idea", ".claude", ".cursor"}
     assert named(kept.read_only, work) == {".git/config", ".vscode", *named(kept.created, work)}
 
 
@@ -65,7 +65,7 @@ def test_a_file_that_says_where_the_repository_is_stays_too(work: Path) -> None:
 def test_what_the_user_lists_to_write_is_meant(work: Path) -> None:
     repository(work)
     kept = found_in(work, work / ".git/config", work / ".vscode")
-    assert named(kept.read_only, work) == {".git/hooks", ".idea", ".claude", ".cursor"}
+    assert named(kept.read_only, work) == {".git/hooks", ".git/commondir", ".idea", ".claude", ".cursor"}
     assert ".vscode" not in named(kept.created, work)
 
 

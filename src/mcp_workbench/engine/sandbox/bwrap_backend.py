@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from mcp_workbench.engine.sandbox.carve_outs import COMMON_FOLDER, COMMON_FOLDER_ITSELF
 from mcp_workbench.engine.sandbox.resource_limits import limiting
 from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.sandbox.thread_backend import families_of, make_private_folders
@@ -20,6 +22,8 @@ from mcp_workbench.engine.transport import landlock, seccomp
 from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Confinement, Launch
 
 PROGRAM: Final = "bwrap"
+_HAS_WORK_TREE: Final = re.compile(rb"^\s*(?:\[core\]\s*)?worktree\s*=", re.IGNORECASE | re.MULTILINE)
+_MAX_SETTINGS_BYTES: Final = 1 << 20
 # What root needs to be root in a user namespace, where it has no capabilities: SETFCAP.
 _MAPPING_ROOT: Final = frozenset({31})
 # The first kernel that counts the processes of a user namespace by themselves.
@@ -66,9 +70,9 @@ class BwrapBackend:
         make_private_folders(sandbox)
         if sandbox.profile == "off":
             return Launch(UNCONFINED)
-        for folder in sandbox.created:
+        for path in sandbox.created:
             with contextlib.suppress(OSError):
-                os.mkdir(folder)
+                _create(path)
         descriptors: list[int] = []
         words = list(_namespaces(sandbox))
         if seccomp.is_supported():
@@ -159,6 +163,28 @@ def files_of(sandbox: Sandbox) -> list[str]:
         words += ("--dir", home)
     # What is written outside of what is granted fails, instead of being lost.
     return [*words, "--remount-ro", "/"]
+
+
+def _create(path: str) -> None:
+    """Create what is to stay read-only."""
+    folder, name = os.path.split(path)
+    if os.path.realpath(folder) != folder:
+        return
+    if name != COMMON_FOLDER:
+        os.mkdir(path)
+        return
+    import tempfile
+
+    with open(os.path.join(folder, "config"), "rb") as settings:
+        if _HAS_WORK_TREE.search(settings.read(_MAX_SETTINGS_BYTES)):
+            # Git would no longer follow it.
+            return
+    # Renamed, because git fails where it finds it empty.
+    descriptor, draft = tempfile.mkstemp(dir=folder)
+    with open(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o644)
+        file.write(COMMON_FOLDER_ITSELF)
+    os.rename(draft, path)
 
 
 def _kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[str]:

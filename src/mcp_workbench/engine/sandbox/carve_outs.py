@@ -15,7 +15,12 @@ from mcp_workbench.engine.sandbox.sandbox import FoundPath, Machine
 # Folders that are created, empty, where they do not exist yet: what is not there cannot be kept read-only.
 _CREATED: Final = (".vscode", ".idea", ".claude", ".cursor")
 _KEPT: Final = (*_CREATED, ".husky", ".mcp.json", "workbench-config.json", "workbench.lock")
-_OF_GIT: Final = ("hooks", "config", "modules")
+# Says where git finds hooks and settings instead; a repository of its own has none, and git takes one with this content
+# as if there were none.
+COMMON_FOLDER: Final = "commondir"
+COMMON_FOLDER_ITSELF: Final = b".\n"
+_CREATED_OF_GIT: Final = ("hooks", COMMON_FOLDER)
+_OF_GIT: Final = (*_CREATED_OF_GIT, "config", "config.worktree", "modules")
 # Beyond these, repositories in a folder are not looked for.
 MAX_PROJECTS: Final = 20
 
@@ -44,7 +49,7 @@ def carve_outs(machine: Machine, writable: Iterable[str], named: Collection[str]
 
 
 def _in_project(machine: Machine, project: str) -> tuple[list[str], list[str]]:
-    """What is there and stays read-only, and the folders that are to be created for it."""
+    """What is there and stays read-only, and what is to be created for it."""
     found = [os.path.join(project, name) for name in _KEPT]
     found = [path for path in found if _itself(machine, path) is not None]
     repository = os.path.join(project, ".git")
@@ -56,8 +61,7 @@ def _in_project(machine: Machine, project: str) -> tuple[list[str], list[str]]:
         # It says where the repository is, of a submodule or another work tree.
         return [*found, repository], missing
     parts = [os.path.join(repository, name) for name in _OF_GIT]
-    if machine.look(parts[0]) is None:
-        missing.append(parts[0])
+    missing += [path for path in parts[: len(_CREATED_OF_GIT)] if machine.look(path) is None]
     return [*found, *(path for path in parts if _itself(machine, path) is not None)], missing
 
 

@@ -21,7 +21,7 @@ class Sandbox(NamedTuple):
     read: tuple[str, ...] = ()
     # Also read.
     write: tuple[str, ...] = ()
-    # Inside of those, what should stay read-only, and which of these folders have to be created for it.
+    # Inside of those, what should stay read-only, and what of it has to be created first.
     read_only: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     network: Network = "all"
