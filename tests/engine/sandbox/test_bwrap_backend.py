@@ -16,6 +16,7 @@ from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
+from mcp_workbench.engine.transport import landlock
 from mcp_workbench.engine.transport.child import spawn
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -146,6 +147,19 @@ def test_links_on_the_way_to_what_is_granted_are_there(folder: Path) -> None:
         (folder / name).symlink_to(target)
     sandbox = decided(folder, read=(str(folder / "first/file"),), backend="bwrap")
     assert shell(sandbox, 'cat "$1"', str(folder / "first/file")).stdout == "found"
+
+
+NEEDS_LANDLOCK = pytest.mark.skipif(capabilities().landlock_abi < landlock.RENAMES_ABI, reason="needs Landlock")
+
+
+@pytest.mark.parametrize("backend", [pytest.param("landlock", marks=NEEDS_LANDLOCK), "bwrap"])
+def test_the_kernels_settings_cannot_be_changed_also_by_root(folder: Path, backend: str) -> None:
+    # Opened, and left as they are: root owns them, and needs no capability to write them.
+    script = "for path; do true >> $path && echo $path; done"
+    settings = ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/self/comm")
+    for profile in ("contained", "sealed"):
+        done = shell(decided(folder, profile=profile, backend=backend), script, "/dev/null", *settings)
+        assert done.stdout == "/dev/null\n", done.stderr
 
 
 def test_only_the_sockets_that_are_named_can_be_connected_to(folder: Path) -> None:

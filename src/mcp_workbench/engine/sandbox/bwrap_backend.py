@@ -147,7 +147,8 @@ def files_of(sandbox: Sandbox) -> list[str]:
         if os.path.realpath(path) == path:
             words += (mounts[path], path, path)
     words += _kept_read_only(sandbox, write)
-    words += ("--proc", "/proc", "--dev", "/dev")
+    # Read-only, as with Landlock: the kernel's settings in it belong to root, who needs no capability to change them.
+    words += ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for path in sandbox.write:
         if path.startswith("/dev/") and not _is_in(path, _DEVICES) and os.path.realpath(path) == path:
             words += ("--dev-bind-try", path, path)
