@@ -27,6 +27,12 @@ def test_haproxy_accepts_its_file() -> None:
     assert "WARNING" not in done.stderr
 
 
+def test_haproxy_distributes_by_a_header_that_is_still_there() -> None:
+    written = (DEPLOY / "haproxy.cfg").read_text(encoding="utf-8")
+    assert "balance hdr(X-Balanced-By)" in written
+    assert "del-header" not in written, "rules come before the balancer looks: it would go round robin"
+
+
 def test_configuration_for_kubernetes_is_one_of_a_cluster() -> None:
     config_map, *others = documents("kubernetes.yaml")
     config = parse(config_map["data"]["workbench-config.json"].encode(), "example.json", {})

@@ -98,6 +98,17 @@ async def test_what_one_leaves_another_finds_for_the_same_user_alone() -> None:
             assert await server.command("TTL", key) > 0, "everything ends"
 
 
+async def test_many_users_may_arrive_at_once() -> None:
+    async with running() as (_, instances):
+        one = await instances.start()
+        one.keep(SESSION, "ann", "id", b"hers")
+        await until(lambda: not one.waiting)
+        other = await instances.start()
+        found = await asyncio.gather(*(other.find(SESSION, "ann", "id") for _ in range(20)))
+        assert found == [b"hers"] * 20
+        assert not other.link.outages
+
+
 async def test_bounds_of_a_kind_hold() -> None:
     async with running() as (_, instances):
         one, other = await instances.start(), await instances.start()

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 # For a whole round trip, connecting included. Calls never wait for it, and whoever does wait is a user who has just
 # arrived from another instance.
 STATE_TIMEOUT: Final = 0.2
+MAX_CONNECTIONS_TO_STATE: Final = 8
 # A subscription without any message for this long is made again: our own heartbeat would have come back.
 SILENCE_LIMIT: Final = 5.0
 Argument = str | bytes | int
@@ -51,12 +52,14 @@ class ValkeyLink:
             options["password"] = password
         try:
             self._client: Valkey = Valkey.from_url(
-                url, socket_timeout=STATE_TIMEOUT, socket_connect_timeout=STATE_TIMEOUT, max_connections=8, **options
+                url, socket_timeout=STATE_TIMEOUT, socket_connect_timeout=STATE_TIMEOUT, **options
             )
             # Reads for as long as there is nothing to read.
             self._listening: Valkey = Valkey.from_url(url, socket_connect_timeout=STATE_TIMEOUT, **options)
         except ValueError as error:
             raise ConfigError(f"the address of the cluster's state cannot be used: {error}") from None
+        # Many users may arrive at once: they share a few connections.
+        self._turns = asyncio.Semaphore(MAX_CONNECTIONS_TO_STATE)
         # Why it cannot be used now; None while it can, and before it was first used.
         self.problem: str | None = None
         # Seconds of the last round trip; None before the first.
@@ -74,7 +77,7 @@ class ValkeyLink:
             raise StateAway(self.problem)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(STATE_TIMEOUT):
+            async with asyncio.timeout(STATE_TIMEOUT), self._turns:
                 pipeline = self._client.pipeline(transaction=False)
                 for command in commands:
                     pipeline.execute_command(*command)
