@@ -1,4 +1,4 @@
-"""Several instances on folders of their own, as if on machines of their own, with a real state server.
+"""Several instances on folders of their own, as if on machines of their own, with a real state server and HAProxy.
 
 Owns their processes. Redis and Valkey are the same to us; whichever is installed is used.
 """
@@ -29,9 +29,11 @@ from mcp_workbench.team.identity.named_keys import KeyFolder
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command, write_config
 
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PATIENCE = 60.0
 STATE_SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 needs_state_server = pytest.mark.skipif(STATE_SERVER is None, reason="neither valkey-server nor redis-server is here")
+needs_haproxy = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
 
 def free_port() -> int:
@@ -193,6 +195,28 @@ class Machines:
         async with asyncio.timeout(PATIENCE):
             while (await self.state.command("PUBSUB", "NUMSUB", "mcp-workbench:{mcp-workbench}:notices"))[1] < count:
                 await asyncio.sleep(0.02)
+
+    async def balance(self, *instances: Instance, name: str = "haproxy") -> str:
+        """Put HAProxy in front of these, with the file of deploy/; the address to use."""
+        port = free_port()
+        written = (DEPLOY / "haproxy.cfg").read_text()
+        head, _, tail = written.partition("    # instances\n")
+        servers = "".join(f"    server i{n} 127.0.0.1:{each.port}\n" for n, each in enumerate(instances))
+        config = self.folder / f"{name}.cfg"
+        config.write_text(head.replace("bind :8420", f"bind 127.0.0.1:{port}") + servers + tail.partition("\n\n")[2])
+        quiet = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *("haproxy", "-db", "-f", str(config)), stdin=quiet, stdout=quiet, stderr=quiet
+        )
+        self._stack.push_async_callback(_end, process)
+        await wait_for_port(port)
+        return f"http://127.0.0.1:{port}/mcp"
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
 
 
 @asynccontextmanager
