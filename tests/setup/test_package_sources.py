@@ -61,6 +61,23 @@ def test_npm_says_which_version_and_which_content(programs: Path, tmp_path: Path
     assert pinned(Package("npm", "@s/n", "1.x"))[0].version == "1.3.0"
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"version": "latest", "dist.integrity": "x"},
+        {"version": "", "dist.integrity": "x"},
+        {"version": "1.x", "dist.integrity": "x"},
+        {"version": "1.0.0\x1b[31m", "dist.integrity": "x"},
+        "[" * 100_000,
+    ],
+)
+def test_a_tag_a_range_or_nonsense_does_not_count_as_pinned(programs: Path, answer: object) -> None:
+    (programs / "answer").write_text(answer if isinstance(answer, str) else json.dumps([{}, answer]))
+    program(programs, "npm", f"exec /bin/cat '{programs}/answer'")
+    package = Package("npm", "name", "^1.0.0")
+    assert pinned(package) == (package, "npm view answered something else than a version")
+
+
 def test_uv_says_which_version_and_which_hashes(programs: Path) -> None:
     one, two = "a" * 64, "b" * 64
     program(

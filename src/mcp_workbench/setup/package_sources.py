@@ -24,6 +24,8 @@ from mcp_workbench.setup.clients.package_rules import fault_of_name
 PACKAGE_TOOL_TIMEOUT: Final = 60.0
 _MAX_SHOWN: Final = 200
 KINDS: Final = ("npm", "pypi", "oci")
+# A tag or a range would be another version tomorrow.
+_EXACT_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
 _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\]+)", re.MULTILINE)
 _HASHES: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
@@ -86,9 +88,13 @@ def _ask_npm(package: Package) -> Package:
         # A range of versions gives a list, the newest last.
         found: Any = decode(said)
         newest = found[-1] if isinstance(found, list) else found
-        return Package("npm", package.name, str(newest["version"]), (str(newest["dist.integrity"]),))
-    except (MsgspecError, LookupError, TypeError):
+        version, integrity = newest["version"], newest.get("dist.integrity")
+        if not _EXACT_VERSION.fullmatch(version):
+            raise ValueError
+    except (MsgspecError, RecursionError, LookupError, TypeError, AttributeError, ValueError):
         raise _Unknown("npm view answered something else than a version") from None
+    # The oldest packages have none.
+    return Package("npm", package.name, version, (integrity,) if isinstance(integrity, str) else ())
 
 
 def _ask_uv(package: Package) -> Package:
@@ -113,7 +119,7 @@ def _ask_engine(package: Package) -> Package:
     try:
         digests: Any = decode(said)
         digest = next(each.rpartition("@")[2] for each in digests if "@sha256:" in each)
-    except (MsgspecError, StopIteration, TypeError, AttributeError):
+    except (MsgspecError, RecursionError, StopIteration, TypeError, AttributeError):
         raise _Unknown(f"{program} knows no digest of the image") from None
     # Beside a tag, which is dropped: the digest says it all.
     name = package.name if ":" not in package.name.rpartition("/")[2] else package.name.rpartition(":")[0]
