@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import socket
@@ -160,6 +161,22 @@ def test_the_kernels_settings_cannot_be_changed_also_by_root(folder: Path, backe
     for profile in ("contained", "sealed"):
         done = shell(decided(folder, profile=profile, backend=backend), script, "/dev/null", *settings)
         assert done.stdout == "/dev/null\n", done.stderr
+
+
+@pytest.mark.parametrize("backend", [pytest.param("landlock", marks=NEEDS_LANDLOCK), "bwrap"])
+def test_shared_memory_of_the_users_programs_cannot_be_attached(folder: Path, backend: str) -> None:
+    library = ctypes.CDLL(None)
+    number = library.shmget(0, 4096, 0o1600)
+    assert number >= 0
+    attach = (
+        f"import ctypes; c = ctypes.CDLL(None); c.shmat.restype = ctypes.c_ssize_t; print(c.shmat({number}, None, 0))"
+    )
+    try:
+        for profile in ("contained", "sealed"):
+            run = f"/usr/bin/python3 -I -S -c '{attach}'"
+            assert shell(decided(folder, profile=profile, backend=backend), run).stdout == "-1\n"
+    finally:
+        library.shmctl(number, 0, None)
 
 
 def test_only_the_sockets_that_are_named_can_be_connected_to(folder: Path) -> None:

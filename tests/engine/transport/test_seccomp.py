@@ -80,5 +80,15 @@ def test_only_the_families_that_are_named_can_be_created(machine: str) -> None:
     assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 3) == EACCES
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_system_v_shared_memory_and_queues_exist_only_where_they_are_its_own(machine: str) -> None:
+    audit, calls = ARCHITECTURES[machine]
+    families = frozenset({seccomp.AF_INET})
+    for name in ("shmget", "shmat", "msgrcv", "semctl", "mq_open"):
+        assert decided(filter_program(families, machine), audit, calls[name]) == ENOSYS, name
+        assert decided(filter_program(families, machine, has_own_ipc=True), audit, calls[name]) == ALLOWED, name
+        assert decided(filter_program(None, machine), audit, calls[name]) == ALLOWED, name
+
+
 def test_other_machines_have_no_filter() -> None:
     assert not seccomp.is_supported("riscv64") and all(map(seccomp.is_supported, MACHINES))

@@ -76,7 +76,7 @@ class BwrapBackend:
         descriptors: list[int] = []
         words = list(_namespaces(sandbox))
         if seccomp.is_supported():
-            descriptors.append(_memory(seccomp.filter_program(families_of(sandbox))))
+            descriptors.append(_memory(seccomp.filter_program(families_of(sandbox), has_own_ipc=True)))
             words += ("--seccomp", str(descriptors[0]))
         own_program: tuple[str, ...] = ()
         companion = None

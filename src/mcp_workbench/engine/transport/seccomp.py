@@ -66,6 +66,11 @@ _REFUSED: Final = (
 )
 # Programs that find these missing go another way: `clone3` has its flags in memory, where a filter cannot see them.
 _MISSING: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
+# What processes of one user share without files, by numbers that can be guessed.
+_IPC: Final = (
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+)
 # Numbers from 424 on are the same everywhere.
 _COMMON: Final = {
     "io_uring_setup": 425,
@@ -88,9 +93,19 @@ ARCHITECTURES: Final = {
         {
             **_COMMON,
             "ioctl": 16,
+            "shmget": 29,
+            "shmat": 30,
+            "shmctl": 31,
             "socket": 41,
             "socketpair": 53,
             "clone": 56,
+            "semget": 64,
+            "semop": 65,
+            "semctl": 66,
+            "msgget": 68,
+            "msgsnd": 69,
+            "msgrcv": 70,
+            "msgctl": 71,
             "ptrace": 101,
             "pivot_root": 155,
             "chroot": 161,
@@ -102,6 +117,9 @@ ARCHITECTURES: Final = {
             "reboot": 169,
             "init_module": 175,
             "delete_module": 176,
+            "semtimedop": 220,
+            "mq_open": 240,
+            "mq_unlink": 241,
             "kexec_load": 246,
             "add_key": 248,
             "request_key": 249,
@@ -135,6 +153,19 @@ ARCHITECTURES: Final = {
             "delete_module": 106,
             "ptrace": 117,
             "reboot": 142,
+            "mq_open": 180,
+            "mq_unlink": 181,
+            "msgget": 186,
+            "msgctl": 187,
+            "msgrcv": 188,
+            "msgsnd": 189,
+            "semget": 190,
+            "semctl": 191,
+            "semtimedop": 192,
+            "semop": 193,
+            "shmget": 194,
+            "shmctl": 195,
+            "shmat": 196,
             "socket": 198,
             "socketpair": 199,
             "add_key": 217,
@@ -163,8 +194,11 @@ def is_supported(machine: str = platform.machine()) -> bool:
 
 
 @cache
-def filter_program(families: frozenset[int] | None = None, machine: str = platform.machine()) -> bytes:
-    """The filter for this kind of machine. `families`: the only kinds of socket that can be created; None: all."""
+def filter_program(
+    families: frozenset[int] | None = None, machine: str = platform.machine(), *, has_own_ipc: bool = False
+) -> bytes:
+    """The filter for this kind of machine. `families`: the only kinds of socket that can be created; None: all, and
+    nothing else that processes of one user share is refused. `has_own_ipc`: it shares that with nobody."""
     architecture = ARCHITECTURES[machine]
     calls = architecture.calls
     code = [
@@ -175,7 +209,7 @@ def filter_program(families: frozenset[int] | None = None, machine: str = platfo
     ]
     if machine == "x86_64":
         code += _when(_JUMP_AT_LEAST, _X32, [_error(ENOSYS)])
-    for name in _MISSING:
+    for name in _MISSING if families is None or has_own_ipc else (*_MISSING, *_IPC):
         code += _when(_JUMP_EQUAL, calls[name], [_error(ENOSYS)])
     for name in _REFUSED:
         code += _when(_JUMP_EQUAL, calls[name], [_error(EPERM)])
