@@ -54,6 +54,7 @@ BY_BEHAVIOUR = {
 BESIDE_THE_PACKAGE = ("bench", "scripts", "soak")
 # Tests about the project or several modules at once, and what they are about.
 WITHOUT_MODULE = {
+    "test_deploy.py": "the examples in deploy/",
     "test_docs_examples.py": "the examples of all documents",
     "test_layering.py": "all imports",
     "test_linear_text.py": "every reader of foreign text",
