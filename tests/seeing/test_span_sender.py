@@ -163,7 +163,8 @@ def test_refused_spans_are_counted_and_not_sent_again(collector: Collector, capl
 
 def test_spans_that_are_refused_one_by_one_are_counted(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
     answer = b'{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}'
-    collector.answer = lambda number: (200, {}, answer)
+    # The last of four may come too late for the first batch.
+    collector.answer = lambda number: (200, {}, answer if number == 1 else b"{}")
     sender = SpanSender(settings(collector.url))
     for number in (1, 2, 3):
         sender._queue.append(finished(number))

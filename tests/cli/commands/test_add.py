@@ -581,7 +581,8 @@ def pinned(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         (home / "bin" / name).chmod(0o755)
     tried: list[dict[str, Any]] = []
 
-    def started(path: str, toolbox: str, name: str) -> int:
+    def started(path: str, toolbox: str, name: str, *, as_path: str | None = None) -> int:
+        assert as_path == str(config_of(home)), "its private home is that of the configuration"
         tried.append(json.loads(Path(path).read_bytes())["toolboxes"][toolbox]["mcpServers"][name])
         return int("broken" in tried[-1]["args"][-1])
 

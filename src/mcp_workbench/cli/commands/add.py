@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
@@ -68,7 +69,7 @@ def run(parsed: Parsed) -> int:
         file.check(file.with_server(toolbox, description, name, entry))
         is_package = source is not None and package_named(source) is not None
         if is_package and not parsed.has("no-check"):
-            _try_contained(toolbox, name, entry, parsed)
+            _try_contained(file.path, toolbox, name, entry, parsed)
         entry = store.taken_from(name, entry)
         store.write()
         file.write(file.with_server(toolbox, description, name, entry))
@@ -228,7 +229,7 @@ def _consent(question: str, parsed: Parsed) -> None:
         raise UsageError("nothing was added")
 
 
-def _try_contained(toolbox: str, name: str, entry: dict[str, Any], parsed: Parsed) -> None:
+def _try_contained(target: str, toolbox: str, name: str, entry: dict[str, Any], parsed: Parsed) -> None:
     """Start it once in its sandbox, from a configuration of its own, and show what it offers and costs before the user
     is asked. Raises `UsageError` unless it works and the user agrees."""
     if not parsed.has("yes") and not sys.stdin.isatty():
@@ -238,7 +239,8 @@ def _try_contained(toolbox: str, name: str, entry: dict[str, Any], parsed: Parse
         box = {"description": name, "mcpServers": {name: entry}}
         with open(path, "wb") as file:
             file.write(encode({"toolboxes": {toolbox: box}}))
-        status = _started(path, toolbox, name)
+        # With the private home that it will have there: what it installs now is not installed again.
+        status = _started(path, toolbox, name, as_path=target)
     if status:
         raise UsageError(
             "nothing was added: it does not start" + (" in the sandbox `contained`" if "sandbox" in entry else ""),
@@ -388,12 +390,12 @@ def _report_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[s
         remark("note", f"stored in {store.whereabouts()}, and referred to: {', '.join(store.kept)}")
 
 
-def _started(path: str, toolbox: str, name: str) -> int:
-    """Start the server once, and show what it offers."""
+def _started(path: str, toolbox: str, name: str, *, as_path: str | None = None) -> int:
+    """Start the server once, and show what it offers. `as_path`: as a server of this configuration."""
     from mcp_workbench.cli.commands.check import connect, show
     from mcp_workbench.cli.engine import Engine
 
-    config = load(path, os.environ)
+    config = replace(load(path, os.environ), path=as_path or path)
     redactor = Redactor(config.secrets)
     engine = Engine(config, use_cache=False, redactor=redactor)
     entry = engine.server(toolbox, name)
