@@ -63,7 +63,11 @@ def run(arguments: Sequence[str]) -> int:
         return carry_out(command, parsed)
     # Exit status 2 is for errors that the caller must fix (command line, file), 1 for all other failures.
     except UsageError as error:
-        return complain(str(error), error.hint or f"mcp-workbench {SPELLED[name]} --help explains the command")
+        hint = error.hint or f"mcp-workbench {name} --help explains the command"
+        own = f"mcp-workbench {name} "
+        return complain(
+            str(error), f"mcp-workbench {SPELLED[name]} {hint[len(own) :]}" if hint.startswith(own) else hint
+        )
     except ConfigError as error:
         return complain(error.message, error.hint)
     except WorkbenchError as error:
@@ -94,6 +98,7 @@ def _help(names: Sequence[str]) -> int:
     if name in COMMANDS:
         print(help_of(name))
         return 0
+    # Imported here, because help of a command needs no documents.
     from mcp_workbench.cli.topics import show
 
     return show(names[0])

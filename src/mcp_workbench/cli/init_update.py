@@ -93,7 +93,9 @@ def update(
             store.write()
             file.write(content)
         if store.kept:
-            remark("note", f"keys were moved to {store.whereabouts()}: {', '.join(store.kept)}")
+            remark(
+                "note", f"keys are kept in {store.whereabouts()}, and the file refers to them: {', '.join(store.kept)}"
+            )
     # Also what was left out: next time, only what has changed since is shown.
     write_record(target, servers, readable)
     if not found:

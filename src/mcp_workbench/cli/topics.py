@@ -28,7 +28,9 @@ _COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
 def topics() -> dict[str, Path]:
     """Return the documents by the name that people give."""
     folder = next((each for each in _FOLDERS if each.is_dir()), _FOLDERS[0])
-    return {path.stem: path for kind in _KINDS for path in sorted((folder / kind).glob("*.md"))}
+    found = [(kind, path) for kind in _KINDS for path in sorted((folder / kind).glob("*.md"))]
+    # `help sandbox` explains the command; the guide of that name is `guides/sandbox`.
+    return {f"{kind}/{path.stem}" if path.stem in COMMANDS else path.stem: path for kind, path in found}
 
 
 def show(name: str) -> int:
@@ -59,10 +61,11 @@ def for_terminal(text: str, known: dict[str, Path]) -> str:
     """Return the Markdown without what a terminal cannot show: pictures, comments, links to files."""
 
     def reference(found: re.Match[str]) -> str:
-        label, topic = found[1], Path(found[2]).stem
-        if topic not in known:
+        label, stem = found[1], Path(found[2]).stem
+        topic = next((name for name in known if stem in (name, name.partition("/")[2])), None)
+        if topic is None:
             return label
-        return f"`help {topic}`" if label == f"{topic}.md" else f"{label} (`help {topic}`)"
+        return f"`help {topic}`" if label == f"{stem}.md" else f"{label} (`help {topic}`)"
 
     return _LINK.sub(reference, _PICTURE.sub("", _COMMENT.sub("", text)))
 

@@ -25,7 +25,7 @@ from mcp_workbench.engine.sandbox.program_files import own_files
 from mcp_workbench.engine.transport.child import ChildLink, spawn
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import DownstreamError, package_hint
 
 # An interpreter is ready in a fifth of a second; a busy machine takes longer.
 START_TIMEOUT: Final = 30.0
@@ -35,7 +35,7 @@ WARM_SECONDS: Final = 60.0
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HOME_NAME: Final = "programs"
 NOT_INSTALLED: Final = "programs need `pydantic-monty`"
-HINT: Final = "pip install 'mcp-workbench[programs]'"
+HINT: Final = package_hint("pydantic-monty")
 
 
 class WorkerMeans(Protocol):

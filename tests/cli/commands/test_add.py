@@ -17,6 +17,9 @@ import pytest
 
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.engine.config import trust
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.sandbox.machine import this_machine
+from mcp_workbench.engine.sandbox.of_server import Owner, home_name
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.signin.secrets import dotenv
@@ -616,3 +619,14 @@ def test_a_package_that_does_not_start_is_not_added(home: Path, pinned: list[dic
     assert done.status == 2 and "there is no terminal to ask" in done.stderr and len(pinned) == 1
     assert shell("add", "memory", "npm:broken", "--toolbox", "desk", "--yes", "--no-check").status == 0
     assert len(pinned) == 1
+
+
+def test_remove_names_what_a_server_stored_in_its_sandbox(home: Path) -> None:
+    path = written(home)
+    owner = Owner(str(path), "web")
+    server = ServerConfig(name="fetch", command="f")
+    kept = Path(this_machine(str(home)).homes) / home_name(server, owner)
+    kept.mkdir(parents=True)
+    assert f"still in `{kept}`" in shell("remove", "fetch").stderr and kept.is_dir()
+    path = written(home)
+    assert "sandbox" not in shell("remove", "desk/notes").stderr

@@ -185,3 +185,14 @@ def test_a_hint_for_several_findings_is_shown_once_below_the_last(home: Path, mo
     assert shown.endswith(f"{listed}note: servers: d: odd\n  hint: look\nnote: disk: full\n  hint: look\n")
     found = json.loads(command(monkeypatch, "doctor", "--json").stdout)["findings"]
     assert [each["hint"] for each in found[1:]] == ["wait"] * 3 + ["look"] * 2, "a program gets each whole"
+
+
+@pytest.mark.processes
+def test_programs_of_agents_that_cannot_run_are_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(home, clock=CLOCK)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "programs": True}))
+    monkeypatch.setattr("mcp_workbench.cli.commands.doctor.find_spec", lambda name: None)
+    done = command(monkeypatch, "doctor")
+    assert done.status == 1 and "`pydantic-monty`, which runs them, is not installed" in done.stdout
+    monkeypatch.setattr("mcp_workbench.cli.commands.doctor.find_spec", lambda name: object())
+    assert command(monkeypatch, "doctor").status == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from importlib.util import find_spec
 from typing import Final
 
 from mcp_workbench.cli.commands.check import Finding, about_sign_ins, connect
@@ -26,7 +27,7 @@ from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
-from mcp_workbench.errors import ConfigError, WorkbenchError
+from mcp_workbench.errors import ConfigError, WorkbenchError, package_hint
 from mcp_workbench.setup import doctor_checks, doctor_clients
 from mcp_workbench.setup.clients.server_json import RUNNERS
 from mcp_workbench.setup.diagnosis import Check, Diagnosis, Examined, Severity, in_order
@@ -59,6 +60,14 @@ def _cluster(subject: Examined) -> list[Diagnosis]:
     return [Diagnosis("error", "cluster", text, hint) for text, hint in report.problems]
 
 
+def _agents_programs(subject: Examined) -> list[Diagnosis]:
+    """Report that agents' programs are on and cannot run."""
+    if subject.config is None or subject.config.programs is None or find_spec("pydantic_monty") is not None:
+        return []
+    text = "`programs` is on, and the package `pydantic-monty`, which runs them, is not installed"
+    return [Diagnosis("error", "agents' programs", text, package_hint("pydantic-monty"))]
+
+
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("programs", doctor_checks.programs),
     ("secrets", doctor_checks.secrets),
@@ -68,6 +77,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("sockets", doctor_checks.sockets),
     ("approvals", doctor_checks.approvals),
     ("cluster", _cluster),
+    ("agents' programs", _agents_programs),
     ("sandbox", doctor_checks.sandboxes),
     ("versions", doctor_checks.versions),
     ("limits", doctor_checks.limits),

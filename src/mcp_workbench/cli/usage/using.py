@@ -128,7 +128,7 @@ Gets a prompt and prints the text of its messages. Without a name, lists the pro
 arguments; --json prints that list as JSON.
 
     mcp-workbench call --prompt
-    mcp-workbench call --prompt desk/notes/weekly_review week=42
+    mcp-workbench call --prompt desk/notes/summarize_notes tag=home
     mcp-workbench call --prompt -- uvx mcp-server-fetch fetch url=https://a.test
 
 Arguments are key=value, all of them text. A server that is in no file is named as for call.

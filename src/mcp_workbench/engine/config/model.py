@@ -466,7 +466,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     programs: ProgramsConfig | None = setting(
         Deferred("program_settings", "PROGRAMS"),
         "In the face `proxy`: `true` lets agents send small programs that call many tools in one turn (`run_program`), "
-        "or an object with what a program may use. Needs `pip install 'mcp-workbench[programs]'`.",
+        "or an object with what a program may use. Needs the extra `programs`.",
         title="Programs",
         needs_restart=True,
     )
