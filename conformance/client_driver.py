@@ -130,7 +130,7 @@ async def use_everything(client: Client, context: Mapping[str, Any], sign_in: Si
         uses += [("resources/read", {"uri": resource["uri"]}) for resource in resources]
     for method, params in uses:
         shown = await used(client, method, params)
-        if sign_in is not None and "mcp-workbench login" in shown and await sign_in():
+        if sign_in is not None and "mcp-workbench auth login" in shown and await sign_in():
             shown = await used(client, method, params)
         print(f"{method} {json.dumps(params)}: {shown}")
 
@@ -144,7 +144,7 @@ async def used(client: Client, method: str, params: Mapping[str, Any]) -> str:
 
 
 async def log_in(config: Path, environ: Mapping[str, str]) -> bool:
-    """`mcp-workbench login`, as a user runs it, and once more where that is what it says to do."""
+    """`mcp-workbench auth login`, as a user runs it, and once more where that is what it says to do."""
     for _ in range(MOST_LOGINS):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "mcp_workbench", "login", "suite", "--config", str(config)),

@@ -142,7 +142,7 @@ def is_a_target_of_make(line: str, folder: Path) -> None:
 
 def installs_this_package(line: str, folder: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [f"{project['name']}[{extra}]" for extra in project["optional-dependencies"]]
+    extras = [f"{name}[{extra}]" for name in (project["name"], ".") for extra in project["optional-dependencies"]]
     assert shlex.split(line)[-1] in (project["name"], ".", *extras)
 
 

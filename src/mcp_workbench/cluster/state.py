@@ -263,8 +263,13 @@ class ClusterState(LastingState):
             await self._has_work.wait()
             self._has_work.clear()
             # The heartbeat notices when it is back, and sets the event again.
-            with contextlib.suppress(StateAway):
+            try:
                 await self._flush()
+            except StateAway:
+                pass
+            except Exception:
+                # What is left is written with the next: nobody would notice that writing has ended.
+                log.exception("state could not be written; please report this")
 
     async def _listen(self) -> None:
         while not self._is_over:

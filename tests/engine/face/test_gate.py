@@ -51,6 +51,7 @@ KEPT: dict[str, str] = {
     "face.view.Views._of_clients": VIEW,
     "face.view.Views._of_principals": VIEW,
     "face.view.Views.of_sessions": VIEW,
+    "router.call_list._List._failed": IN_FLIGHT,
     "router.call_list._List.origins": IN_FLIGHT,
     "router.call_list._List.restarted": IN_FLIGHT,
     "router.lists.Lists._considered": BOOKKEEPING,

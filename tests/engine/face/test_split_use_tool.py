@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_workbench.engine.face.kept_results import KeptResults
 from mcp_workbench.engine.face.split_use_tool import MAX_CACHED_ANNOTATIONS, SplitProxyFace, only_reads
 from tests.faces.harness import Bench, Seen, error_text
 from tests.support.client import Json
@@ -134,3 +136,23 @@ async def test_judgements_are_bounded(bench: Bench) -> None:
             entry.tools[f"t{number}"] = entry.tools["read_note"]
             assert face._only_reads(entry, f"t{number}")
         assert len(face._judged) <= MAX_CACHED_ANNOTATIONS
+
+
+async def test_a_result_that_another_instance_may_have_is_asked_for_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def recall_of(self: KeptResults, view: object, uri: str) -> Callable[[], Awaitable[None]]:
+        async def recall() -> None:
+            asked.append(uri)
+            # Asked for ever, this would go on until the client gives up.
+            assert len(asked) < 10
+
+        return recall
+
+    monkeypatch.setattr(KeptResults, "recall_of", recall_of)
+    uri = "workbench://results/0123456789ab"
+    async with split(bench) as seen:
+        gone = await seen.client.call_tool("use_tool", {"tool": uri, "arguments": {}})
+        assert f"`{uri}` is no longer kept" in error_text(gone) and asked == [uri]

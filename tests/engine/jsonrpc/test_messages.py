@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
+from msgspec.json import decode
 
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Envelope, Malformed, find_id, read, read_error
@@ -310,3 +312,14 @@ def test_a_huge_malformed_error_is_quoted_in_part() -> None:
 def test_messages_are_written_as_json_rpc_says(written: bytes, expected: dict[str, Any]) -> None:
     assert json.loads(written) == expected
     assert b"\n" not in written
+
+
+def test_a_piece_that_is_a_view_of_its_message_is_not_held() -> None:
+    lengths = messages.remembered_if_short(len)
+    large = decode(b'{"short": {"a": 1}, "large": "%s"}' % (b"x" * 100_000), type=dict[str, Raw])
+    piece = large["short"]
+    before = sys.getrefcount(piece)
+    assert lengths(piece) == 8 and sys.getrefcount(piece) == before
+    own = messages.interned(piece)
+    before = sys.getrefcount(own)
+    assert lengths(own) == 8 and sys.getrefcount(own) == before + 1, "this one is its own, and found at once"

@@ -264,7 +264,8 @@ class KeptResults:
     def _find(self, view: View, id: str) -> _Kept | None:
         self._forget()
         kept = self._kept.get(id)
-        if kept is None or kept.principal != view.principal:
+        # One that came from another instance may end before those that were kept here earlier.
+        if kept is None or kept.principal != view.principal or kept.expires <= time.monotonic():
             return None
         for toolbox, server, tool in kept.origins:
             call = Subject(principal=view.principal, method="tools/call", toolbox=toolbox, server=server, item=tool)

@@ -86,7 +86,8 @@ class SplitProxyFace(ProxyFace):
         decision = super().resolve_tool(view, params, fresh=fresh)
         if name != READS:
             return decision
-        if isinstance(decision, Load):
+        # What asks another instance for a kept result calls no tool, and must not ask again.
+        if isinstance(decision, Load) and decision.recall is None:
             return replace(decision, decide=lambda: self.resolve_tool(view, params, fresh=fresh))
         return self._unless_it_writes(decision, fresh) if isinstance(decision, Forward) else decision
 

@@ -362,7 +362,9 @@ def remembered_if_short(read: Callable[[bytes], Meaning]) -> Callable[[Raw | byt
         if len(written) > MAX_CACHED_PIECE_BYTES:
             return read(written)
         found = kept(written)
-        last = (piece, found)
+        # Any other `Raw` is a view of its message, which may be large.
+        if type(piece) is bytes or piece is _interned(written):
+            last = (piece, found)
         return found
 
     read_or_cached.__doc__ = read.__doc__

@@ -63,7 +63,7 @@ class _List:
         self._decision = decision
         self._room = asyncio.Semaphore(min(MAX_SIDE_BY_SIDE, router.gate.calls_at_once()))
         self.values: list[bytes] = [b"null"] * len(decision.calls)
-        self.failed = 0
+        self._failed: set[int] = set()
         self.origins: dict[int, Origin] = {}
         # An insertion-ordered set.
         self.restarted: dict[ServerEntry, None] = {}
@@ -94,7 +94,8 @@ class _List:
             text = f"the results of this list have more than {MAX_LIST_BYTES} bytes; the tool was called"
             value, failed = encode({"error": text}), True
         self.values[number] = value
-        self.failed += failed
+        if failed:
+            self._failed.add(number)
         self._done += 1
         self._call.report(self._done, len(self.values))
 
@@ -105,9 +106,14 @@ class _List:
         for number, (toolbox, server, tool) in self.origins.items() if view.gate.has_rules else ():
             subject = Subject(principal=view.principal, method="tools/call", toolbox=toolbox, server=server, item=tool)
             denial = view.gate.refuses(subject)
-            if denial is not None and not self.values[number].startswith(b'{"error":'):
+            if denial is not None and number not in self._failed:
                 self.values[number] = encode({"error": f"[{toolbox}/{server}/{tool}] {denial.message}"})
-                self.failed += 1
+                self._failed.add(number)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing came of any of them."""
+        return len(self._failed) == len(self.values)
 
     def _value(self, inner: InnerCall, kind: str, payload: bytes) -> tuple[bytes, bool]:
         where = "/".join(origin_of_call(inner)).strip("/")
@@ -143,7 +149,7 @@ async def call_each(router: Router, call: RoutedCall, decision: CallEach) -> byt
     if shortening is not None:
         await asyncio.to_thread(shortening.work)
         result = shortening.finish()
-    if made.failed == len(made.values):
+    if made.has_failed:
         result = bytes(result)[:-1] + b',"isError":true}'
     for entry in made.restarted:
         result = with_restart(Raw(bytes(result)), entry)
