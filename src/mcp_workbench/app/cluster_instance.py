@@ -121,20 +121,6 @@ class ClusterInstance:
             }
         )
 
-    def status(self) -> dict[str, object]:
-        """For `mcp-workbench status` and metrics."""
-        link = self.state.link
-        return {
-            "state": link.address,
-            "away": link.problem,
-            "outages": link.outages,
-            "latencySeconds": link.latency,
-            "waiting": self.state.waiting,
-            "lost": self.state.lost,
-            "refused": self.state.refused,
-            "users": len(self._here),
-        }
-
     # ── users ──
 
     def is_arriving(self, principal: str) -> bool:

@@ -31,13 +31,9 @@ OPENED: Final = StateKind("opened", 24 * 3600.0, 50, 64 * 1024)
 RESULT: Final = StateKind("result", 1800.0, 0, 4 * 1024 * 1024)
 # Handles of tasks.
 TASK: Final = StateKind("task", 24 * 3600.0, 200, 16 * 1024)
-# Decisions of users about calls, by the digest of the call.
-APPROVAL: Final = StateKind("approval", 24 * 3600.0, 500, 64 * 1024)
-# Named keys and revocations, by the name of the key.
-KEY: Final = StateKind("key", 400 * 24 * 3600.0, 2000, 64 * 1024)
 # The instances themselves.
 INSTANCE: Final = StateKind("instance", 10.0, 1000, 16 * 1024)
-KINDS: Final = (SESSION, OPENED, RESULT, TASK, APPROVAL, KEY, INSTANCE)
+KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE)
 
 
 class LastingState:
