@@ -105,7 +105,8 @@ def behind_front_end(server: Mapping[str, Any], folder: Path) -> Iterator[dict[s
             if "joins from" not in (folder / "mcp-workbench" / "shared.log").read_text():
                 raise Trouble("no front end has joined the shared workbench")
         finally:
-            subprocess.run([*ours, "down"], env=environ, check=False, stdout=subprocess.DEVNULL)
+            # Confined as well: it takes what is confined for a server that listens in the workbench's place.
+            subprocess.run([*ours, "down"], env=environ, check=True, stdout=subprocess.DEVNULL, preexec_fn=_confine)
 
 
 @contextmanager
