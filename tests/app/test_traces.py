@@ -21,6 +21,7 @@ from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.config.telemetry_settings import TelemetryConfig
 from mcp_workbench.engine.observe.call_record import CallRecord
+from mcp_workbench.seeing import tracing
 from tests.bridge.conversation import Conversation
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import ERAS, Client, InProcessWorkbench, in_process_workbench
@@ -250,13 +251,30 @@ async def test_call_that_waits_for_its_server_has_events(collector: Collector, t
     assert ours.start_time_unix_nano < ours.events[0].time_unix_nano < ours.events[1].time_unix_nano
 
 
-async def test_questions_of_a_server_do_not_break_the_trace(collector: Collector) -> None:
-    for client_era, server_era in (("legacy", "modern"), ("modern", "legacy")):
-        async with traced(collector, client_era, server_era) as (_, client, server):
-            conversation = Conversation(client, server, meta=CONTEXT)
-            await conversation.ask("form")
-            conversation.finish()
-    assert [span.kind for span in collector.of_trace(TRACE)].count(CLIENT) == 2
+@pytest.mark.parametrize(("client_era", "server_era"), [("legacy", "modern"), ("modern", "legacy")])
+async def test_questions_of_a_server_are_rounds_of_one_call(
+    client_era: str, server_era: str, collector: Collector
+) -> None:
+    async with traced(collector, client_era, server_era) as (_, client, server):
+        conversation = Conversation(client, server, meta=CONTEXT)
+        await conversation.ask("form")
+        await conversation.ask("form")
+        conversation.finish()
+    ours, sent = sorted(collector.of_trace(TRACE), key=lambda span: span.kind)
+    assert [event.name for event in ours.events] == ["input_required", "input_received"] * 2
+    times = [event.time_unix_nano for event in ours.events]
+    assert ours.start_time_unix_nano <= times[0] and times == sorted(times) and times[-1] <= ours.end_time_unix_nano
+    assert sent.parent_span_id == ours.span_id
+
+
+async def test_events_of_a_call_are_limited(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "MAX_EVENTS", 3)
+    async with traced(collector, "legacy", "modern") as (_, client, server):
+        conversation = Conversation(client, server, meta=CONTEXT)
+        await conversation.ask("form")
+        await conversation.ask("form")
+        conversation.finish()
+    assert max(len(span.events) for span in collector.of_trace(TRACE)) == 3
 
 
 async def test_traces_are_made_of_what_is_counted(collector: Collector) -> None:

@@ -214,12 +214,15 @@ class Gateway(ProcessOwner):
 
     def _send_traces(self) -> None:
         """Trace calls if the configuration or the environment says so."""
-        environ = self.catalog.environ
-        if self.config.telemetry is None and OTLP_VARIABLES.isdisjoint(environ):
-            return
-        from mcp_workbench.app.traces import begin_traces
+        if self.may_trace:
+            from mcp_workbench.app.traces import begin_traces
 
-        begin_traces(self.runtime, self.config, environ, self.gate.trace)
+            begin_traces(self.runtime, self.config, self.catalog.environ, self.gate.trace)
+
+    @property
+    def may_trace(self) -> bool:
+        """Whether the configuration or the environment says anything about traces."""
+        return self.config.telemetry is not None or not OTLP_VARIABLES.isdisjoint(self.catalog.environ)
 
     def _facts(self) -> GatewayFacts:
         oversight = self.gate.oversight

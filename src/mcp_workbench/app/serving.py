@@ -129,6 +129,7 @@ async def serve_http(
     with the server, to end what revoked callers have open. `cluster`: we are one instance of several."""
     from msgspec.structs import replace
 
+    from mcp_workbench.engine.transport.http.header_names import TRACE_PARENT
     from mcp_workbench.engine.transport.http.server.http_server import serve_http as start
     from mcp_workbench.engine.transport.http.server.pages import METRICS_HEADERS, METRICS_PATH
 
@@ -137,9 +138,10 @@ async def serve_http(
         gateway.runtime.pool.serve_many()
         # Always: whoever looks later wants to know what has happened before.
         _ = gateway.runtime.count_calls()
+        traces = (TRACE_PARENT,) if gateway.may_trace else ()
         page = site() if site is not None and gateway.config.page_in_force.is_served else None
         server = await start(
-            replace(options, header_names=(*options.header_names, *METRICS_HEADERS)),
+            replace(options, header_names=(*options.header_names, *METRICS_HEADERS, *traces)),
             gateway.make_session,
             readiness=gateway.readiness,
             parameters_of=gateway.mirrored_parameters(),

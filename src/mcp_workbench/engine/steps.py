@@ -122,6 +122,8 @@ class Ask(Struct, frozen=True):
 
 # None lets the request pass.
 Verdict = Substitute | Denial | Pass | None
+# What happens in a round of a call: its server needs input of the client, and gets it.
+RoundEvent = Literal["input_required", "input_received"]
 StepsDecision = Literal["passed", "answered", "denied", "undecided"]
 
 
@@ -269,6 +271,9 @@ class Tracker(Protocol):
 
     def changed(self, passage: AnyPassage) -> None:
         """It is held, or sent after it had to wait."""
+
+    def note_round(self, passage: AnyPassage, event: RoundEvent) -> None:
+        """Its client is asked something for its server, or has answered."""
 
     def forget(self, passage: AnyPassage) -> None:
         """Another passage takes the place of this one, which will not end."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR
+from mcp_workbench.seeing.trace_context import TraceContext
 
 SCOPE: Final = "mcp-workbench"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
@@ -73,8 +74,10 @@ class TracedCall(Struct, gc=False):
     ended: int
     outcome: CallOutcome
     server_outcome: CallOutcome
-    # When it was held, began to wait, was sent.
+    # When it was held, began to wait, was sent, needed input, got it.
     events: tuple[tuple[int, str], ...]
+    # The span of the HTTP request that it came in, if that names one.
+    linked: TraceContext | None = None
 
 
 def encode_spans(calls: Iterable[TracedCall], resource: Mapping[str, str], version: str) -> bytes:
@@ -100,6 +103,13 @@ def spans_of(call: TracedCall) -> list[bytes]:
     if call.events:
         more += b',"events":[%b]' % b",".join(
             b'{"timeUnixNano":"%d","name":"%b"}' % (at, name.encode()) for at, name in call.events
+        )
+    if call.linked is not None:
+        trace_id, span_id, flags, _ = call.linked
+        more += b',"links":[{"traceId":"%032x","spanId":"%016x","flags":%d}]' % (
+            trace_id,
+            span_id,
+            flags | _KNOWN_WHERE | _ELSEWHERE,
         )
     spans = [_span(call, call.span_id, call.arrived, where, _request_id(call.request_id), served, more)]
     if call.sent is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Raw
 
@@ -22,6 +22,7 @@ from mcp_workbench.engine.steps import (
     EndKind,
     Outcome,
     Passage,
+    RoundEvent,
     Tracker,
     UncheckedPassage,
     call_id,
@@ -34,9 +35,13 @@ from mcp_workbench.seeing.trace_context import (
     Sampler,
     TraceContext,
     new_span_id,
+    parse_traceparent,
     read_context,
     with_traceparent,
 )
+
+# Of one call; a server may ask its client often. OpenTelemetry's default for the events of a span.
+MAX_EVENTS: Final = 128
 
 
 class CallTracer:
@@ -53,7 +58,14 @@ class CallTracer:
             trace_id = self._sampler.begin()
         else:
             trace_id = parent.trace_id if self._sampler.keeps(parent) else None
-        return None if trace_id is None else CallTrace(self.sender, tracker, call, trace_id, parent, meta)
+        if trace_id is None:
+            return None
+        header = call.route.trace_parent
+        linked = parse_traceparent(header) if header else None
+        # Often a library has put the same into both.
+        if linked is not None and parent is not None and linked[:2] == parent[:2]:
+            linked = None
+        return CallTrace(self.sender, tracker, call, trace_id, parent, meta, linked)
 
 
 class CallTrace:
@@ -66,6 +78,7 @@ class CallTrace:
         "_events",
         "_figures",
         "_flags",
+        "_linked",
         "_monotonic",
         "_parent",
         "_sender",
@@ -83,8 +96,11 @@ class CallTrace:
         trace_id: int,
         parent: TraceContext | None,
         meta: bytes | None,
+        linked: TraceContext | None,
     ) -> None:
+        """`linked`: of the HTTP request that it came in, which may be a proxy's, or of many calls."""
         self._sender = sender
+        self._linked = linked
         self._figures = figures
         self.begin: Callable[[AnyPassage], None] = figures.begin
         # Until it ends: the call refers to its trace.
@@ -112,8 +128,16 @@ class CallTrace:
         return False
 
     def changed(self, passage: AnyPassage) -> None:
-        self._events.append((self._wall(time.monotonic()), state_of(passage)))
+        self._note(state_of(passage))
         self._figures.changed(passage)
+
+    def note_round(self, passage: AnyPassage, event: RoundEvent) -> None:
+        self._note(event)
+        self._figures.note_round(passage, event)
+
+    def _note(self, event: str) -> None:
+        if len(self._events) < MAX_EVENTS:
+            self._events.append((self._wall(time.monotonic()), event))
 
     def forget(self, passage: AnyPassage) -> None:
         # Another passage of the same call takes its place, with this trace.
@@ -187,6 +211,7 @@ class CallTrace:
                 outcome,
                 _server_outcome(passage, outcome),
                 tuple(self._events),
+                self._linked,
             )
         )
 

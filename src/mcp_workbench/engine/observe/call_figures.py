@@ -28,6 +28,7 @@ from mcp_workbench.engine.steps import (
     GuardedRequest,
     Outcome,
     Passage,
+    RoundEvent,
     UncheckedPassage,
     call_id,
     find_failure,
@@ -359,6 +360,9 @@ class CallFigures:
             record.state = state_of(passage)
             record.sent = sent_at(passage)
             self._tell("changed", record)
+
+    def note_round(self, passage: AnyPassage, event: RoundEvent) -> None:
+        """Rounds are not counted."""
 
     def forget(self, passage: AnyPassage) -> None:
         self._running.discard(passage)

@@ -20,7 +20,7 @@ from mcp_workbench.errors import shortage
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
-    from mcp_workbench.engine.steps import AnyPassage, Denial, Introducer, Tracker, UserAsker
+    from mcp_workbench.engine.steps import AnyPassage, Denial, Introducer, RoundEvent, Tracker, UserAsker
 
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,8 @@ class Route(Struct, eq=False):
     is_counted: bool = False
     # The id of the program that makes this call.
     program: str = ""
+    # The header `traceparent` that it came with over HTTP, where calls are traced.
+    trace_parent: str = ""
 
     @property
     def own_item(self) -> str:
@@ -171,6 +173,13 @@ def passage_of(call: RoutedCall) -> AnyPassage | None:
         )
         tracker.note_running(passage)
     return route.passage
+
+
+def note_round(call: RoutedCall, event: RoundEvent) -> None:
+    """Tell whoever follows this call that its client is asked something for its server, or has answered."""
+    passage = passage_of(call)
+    if passage is not None and passage.tracker is not None:
+        passage.tracker.note_round(passage, event)
 
 
 def why_unhandled(error: Exception) -> str:

@@ -38,7 +38,7 @@ from mcp_workbench.engine.protocol.results import (
 )
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.protocol.sealed_state import RETRY_MEMBERS, digest_of
-from mcp_workbench.engine.router.routed_call import Route, passage_of
+from mcp_workbench.engine.router.routed_call import Route, note_round, passage_of
 from mcp_workbench.engine.session.parking import Parked
 from mcp_workbench.engine.session.questions import (
     NEEDED_CAPABILITY,
@@ -535,11 +535,13 @@ class ClientCall(Struct, eq=False):
 
     def send_away(self, result: bytes) -> None:
         """Answer with a question, while the call continues."""
+        note_round(self, "input_required")
         self.session.finish(self, "result", result)
 
     def continue_as(self, retry: ClientCall) -> None:
         """Continue as the client's retry, which has a different id and maybe a different connection."""
         session = retry.session
+        note_round(self, "input_received")
         session.calls[retry.id] = self
         self.id, self.session, self.client = retry.id, session, session
         # Modern clients declare their capabilities with each request.
@@ -581,7 +583,7 @@ class ClientCall(Struct, eq=False):
         from mcp_workbench.engine.session.rounds import MAX_QUESTION_ROUNDS, Round
 
         # Its server has answered, but it has not ended.
-        passage_of(self)
+        note_round(self, "input_required")
         self.rounds += 1
         if self.rounds > MAX_QUESTION_ROUNDS:
             self.on_failure(DownstreamError(f"the server asked {MAX_QUESTION_ROUNDS} times and still has no result"))
@@ -592,6 +594,7 @@ class ClientCall(Struct, eq=False):
     def next_round(self, members: dict[str, object]) -> None:
         """Send the call again, with the client's answers to this round only."""
         self.round = None
+        note_round(self, "input_received")
         assert self.route.decision is not None
         params: dict[str, object] = dict(messages.decode_object(self.route.decision.body + b"}"))
         for name in RETRY_MEMBERS:

@@ -107,7 +107,7 @@ def inner_call(outer: ClientCall, params: dict[str, Raw]) -> ClientInnerCall:
         outer.view,
         outer.caller,
         outer.revision,
-        Route(outer.caller, identity=outer.route.identity),
+        Route(outer.caller, identity=outer.route.identity, trace_parent=outer.route.trace_parent),
         outer.meta,
         outer.progress_token,
         outer.log_level,

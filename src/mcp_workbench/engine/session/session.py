@@ -114,6 +114,8 @@ class Session(Struct, eq=False):
     client_info: bytes = b"{}"
     # What authentication proved with the last request besides the principal; each call keeps its own.
     identity: object = None
+    # The header `traceparent` of the last request; each call keeps its own.
+    trace_parent: str = ""
     log_level: str | None = None
     # The lists that this client has fetched; it is notified only about these.
     listed: set[str] = set()
@@ -343,7 +345,7 @@ class Session(Struct, eq=False):
             self.view,
             caller,
             revision,
-            Route(caller, identity=self.identity),
+            Route(caller, identity=self.identity, trace_parent=self.trace_parent),
             meta,
             stamp.progress_token,
             log_level,

@@ -11,6 +11,8 @@ NAME: Final = "mcp-name"
 PARAMETER_PREFIX: Final = "mcp-param-"
 SESSION_ID: Final = "mcp-session-id"
 LAST_EVENT_ID: Final = "last-event-id"
+# W3C, *Trace Context*. MCP has it in `_meta`; a proxy or an HTTP library may add it here.
+TRACE_PARENT: Final = "traceparent"
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"

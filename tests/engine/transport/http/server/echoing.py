@@ -39,6 +39,7 @@ class EchoSession:
         self.ended: list[str] = []
         self.peer = ""
         self.identity: object = None
+        self.trace_parent = ""
 
     def on_message(self, line: bytes) -> None:
         assert b"\n" not in line and b"\r" not in line

@@ -155,6 +155,8 @@ class Endpoint:
         self.is_draining = False
         self.depends_on_peer = admission.depends_on_peer
         self.header_names = header_names
+        # Only where calls are traced.
+        self._reads_trace_parent = names.TRACE_PARENT in header_names.values()
         self._admission = admission
         self._make_session = make_session
         self._limits = limits
@@ -473,6 +475,8 @@ class Endpoint:
             request = ModernRequest(id, method, writer, timer, self._limits, self._now(), origin, principal)
             session = self._make_session(request, principal)
             session.identity = head.identity
+            if self._reads_trace_parent:
+                session.trace_parent = head.get(names.TRACE_PARENT) or ""
             request.start(session, body, summary)
             if method == LISTEN:
                 self._watch(head, writer)
@@ -518,6 +522,8 @@ class Endpoint:
         if found.session is not None:
             found.session.peer = head.forwarded or head.address
             found.session.identity = head.identity
+            if self._reads_trace_parent:
+                found.session.trace_parent = head.get(names.TRACE_PARENT) or ""
         return found
 
 

@@ -122,6 +122,9 @@ class RequestHead:
     def add_again(self, name: str, value: bytes) -> None:
         if name == "accept":
             self.headers[name] += ", " + value.strip().decode("latin-1")
+        elif name == names.TRACE_PARENT:
+            # Of several, none is valid, and no request is refused for it.
+            self.headers[name] = ""
         elif name in _SINGLE or name not in _WANTED:
             # Report the first repeated header: later ones must not hide it.
             self.repeated = self.repeated or name
@@ -149,8 +152,13 @@ class RequestHead:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing about its transfer is unusual."""
-        return not self.expects_continue and "transfer-encoding" not in self.headers and self.repeated is None
+        """Whether nothing about it is unusual, so that the next request may have the same."""
+        return (
+            not self.expects_continue
+            and "transfer-encoding" not in self.headers
+            and self.repeated is None
+            and names.TRACE_PARENT not in self.headers
+        )
 
     @property
     def named(self) -> str | None:

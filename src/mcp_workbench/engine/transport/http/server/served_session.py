@@ -18,6 +18,8 @@ class ServedSession(Receiver, ReadReceiver, Protocol):
     # The address of its last request, and what authentication proved with it besides the principal.
     peer: str
     identity: object
+    # Its header `traceparent`, where calls are traced.
+    trace_parent: str
 
     @property
     def calls(self) -> Collection[bytes]:
