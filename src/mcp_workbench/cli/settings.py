@@ -46,8 +46,11 @@ def log_for(parsed: Parsed, config: WorkbenchConfig) -> Redactor:
 
 def clients_named(parsed: Parsed, command: str, every: Callable[[], list[Client]]) -> list[Client]:
     """Return the clients that a command line names, or with --all `every` one. Raises `UsageError`, `ConfigError`."""
-    from mcp_workbench.setup.clients.table import find
+    from mcp_workbench.setup.client_changes import expire
+    from mcp_workbench.setup.clients.table import clients, find
 
+    for client in clients().values():
+        expire(client)
     names = parsed.positionals
     if parsed.has("all") == bool(names):
         raise UsageError("name a client, or use --all", hint=f"for example: mcp-workbench {command} claude-code")

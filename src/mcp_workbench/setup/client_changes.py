@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ from mcp_workbench.setup.file_replacement import (
 
 # Older changes cannot be undone, and their backups are deleted.
 MAX_CHANGES: Final = 20
+# Backups and records hold the keys that were in a client's file. Whoever wanted to go back has done so by then.
+BACKUP_LIFETIME: Final = 90 * 24 * 3600.0
 # Servers by name, in the client's own format; None: there is none of this name.
 Entries = dict[str, dict[str, Any] | None]
 
@@ -56,6 +59,8 @@ class Change(Struct, frozen=True, omit_defaults=True):
     made: list[str] = []
     # Identifies the changes made by one command, which belong together: a client may have several files.
     run: str = ""
+    # When it was made, in seconds since 1970.
+    at: float = 0.0
 
 
 class Reversal(Struct, frozen=True):
@@ -95,7 +100,7 @@ def make_change(found: FoundFile, now: bytes | None, content: bytes | None, entr
     servers = servers_in(now or b"", found.file, found.path)
     # As plain values: a library that keeps quotes in YAML has types of its own.
     before: Entries = json.loads(json.dumps({name: servers.get(name) for name in entries}, default=str))
-    change = Change(found.path, found.file.scope, found.file.key, before, entries, run=run)
+    change = Change(found.path, found.file.scope, found.file.key, before, entries, run=run, at=time.time())
     if by_command(found):
         # Its client rewrites such a file all the time, so there is no backup of the whole.
         record(found.client, change)
@@ -312,13 +317,40 @@ def changes(client: Client) -> list[Change]:
 def record(client: Client, change: Change) -> None:
     """Record a change that is about to be made or was just made."""
     with locked(_record_path(client), state_folder(client)):
-        _rewrite(client, [*changes(client), change])
+        every = [*changes(client), change]
+        kept = every[-MAX_CHANGES:]
+        # What one command did is undone together or not at all.
+        older = {each.run for each in every[:-MAX_CHANGES]}
+        _rewrite(client, every, [each for each in kept if not each.run or each.run not in older])
 
 
 def forget(client: Client, change: Change) -> None:
     """Remove the record of a change that has been reversed."""
     with locked(_record_path(client), state_folder(client)):
-        _rewrite(client, [each for each in changes(client) if each != change])
+        every = changes(client)
+        _rewrite(client, every, [each for each in every if each != change])
+
+
+def expired(client: Client) -> list[Change]:
+    """Return the changes whose backups and records have reached the end of their lifetime. Raises `ConfigError`."""
+    every = changes(client)
+    oldest = time.time() - BACKUP_LIFETIME
+    # What one command did is undone together or not at all.
+    runs = {each.run for each in every if _made_at(client, each) < oldest}
+    return [each for each in every if each.run in runs]
+
+
+def expire(client: Client) -> None:
+    """Delete the backups and records of changes that are too old. Raises `ConfigError`."""
+    if gone := expired(client):
+        with locked(_record_path(client), state_folder(client)):
+            every = changes(client)
+            _rewrite(client, every, [each for each in every if each not in gone])
+
+
+def _made_at(client: Client, change: Change) -> float:
+    """Records of earlier versions have no time of their own."""
+    return change.at or os.stat(change.backup or _record_path(client)).st_mtime
 
 
 def holds(client: Client) -> list[str]:
@@ -363,10 +395,8 @@ def _keep(found: FoundFile, content: bytes | None) -> str | None:
         raise ConfigError(f"`{found.path}` cannot be backed up: {error.strerror}; it was left unchanged") from None
 
 
-def _rewrite(client: Client, every: list[Change]) -> None:
-    kept = every[-MAX_CHANGES:]
-    # Everything that one command did is reversed together or not at all.
-    kept = [each for each in kept if not each.run or each.run not in {other.run for other in every[:-MAX_CHANGES]}]
+def _rewrite(client: Client, every: list[Change], kept: list[Change]) -> None:
+    """Record the changes that are kept, and delete the backups of the others."""
     try:
         write_whole(_record_path(client), msgspec.json.format(msgspec.json.encode(kept)))
     except OSError as error:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from functools import partial
 from typing import Any
 
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.setup.client_changes import changes
+from mcp_workbench.setup.client_changes import BACKUP_LIFETIME, changes, expire, expired
 from mcp_workbench.setup.client_commands import is_installed, program
 from mcp_workbench.setup.client_files import FoundFile, existing, is_present, message_and_hint, present
 from mcp_workbench.setup.clients.dialects import is_own, translated
 from mcp_workbench.setup.clients.identity import Served, is_served
 from mcp_workbench.setup.clients.table import Client, clients
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined
+from mcp_workbench.setup.folder_trust import untrusted_note
 from mcp_workbench.setup.install_plan import own_command, served_by
 
 
@@ -33,6 +35,8 @@ def client_entries(subject: Examined) -> list[Diagnosis]:
         about, has_us = _about(client, served)
         found += about
         having += [client.title] if has_us else []
+        if has_us and (note := untrusted_note(client, os.getcwd())) is not None:
+            found.append(Diagnosis("note", "clients", note, f"/permissions in {client.title} changes that"))
     if here and not having and subject.config is not None:
         usable = [each for each in here if not each.command_only or is_installed(each)]
         hint = f"mcp-workbench install {usable[0].name}, or --all" if usable else _without_program(here[0])
@@ -47,6 +51,11 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
     """Report files that are no longer read, of clients that were renamed or moved their settings."""
     found = []
     for client in clients().values():
+        if expired(client):
+            text = (
+                f"backups of {client.title}'s file are older than {BACKUP_LIFETIME / 86400:.0f} days, and hold its keys"
+            )
+            found.append(Diagnosis("note", "clients", text, fix=partial(_delete_expired, client)))
         files = existing(client, "user")
         newest = [each for each in files if not each.file.generation]
         for old in (each for each in files if each.file.generation and not each.file.each and newest):
@@ -59,6 +68,11 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
             text = f"{client.title} was {client.import_only}; its servers are still in `{files[0].path}`"
             found.append(Diagnosis("note", "clients", text, f"mcp-workbench init --from {client.name} takes them over"))
     return found
+
+
+def _delete_expired(client: Client) -> str:
+    expire(client)
+    return "they were deleted"
 
 
 def _without_program(client: Client) -> str:

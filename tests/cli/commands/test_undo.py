@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,32 @@ def test_backups_that_cannot_be_undone_any_more_go(home: Path, monkeypatch: pyte
     for _ in range(3):
         assert shell(home, "undo", "cursor").status == 0
     assert shell(home, "undo", "cursor").status == 2
+
+
+def test_an_undone_change_leaves_no_backup(home: Path) -> None:
+    path = write(
+        home, ".cursor/mcp.json", json.dumps({"mcpServers": {"mine": {"env": {"API_TOKEN": "hunter2hunter2"}}}})
+    )
+    assert shell(home, "install", "cursor").status == 0 and len(kept_files(home, "cursor", "*-mcp.json")) == 1
+    assert shell(home, "undo", "cursor").status == 0
+    assert "hunter2" in path.read_text()
+    assert [kept.name for kept in kept_files(home, "cursor")] == ["changes.json"]
+    assert "hunter2" not in kept_files(home, "cursor")[0].read_text()
+
+
+@pytest.mark.parametrize("command", ["undo kiro", "doctor --fix"])
+def test_backups_have_a_lifetime(home: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    keyed = {"mcpServers": {"time": {**SERVER, "env": {"API_TOKEN": "hunter2hunter2"}}}}
+    write(home, ".config/mcp-workbench/workbench-config.json", json.dumps(keyed))
+    for name in (".cursor/mcp.json", ".kiro/settings/mcp.json"):
+        write(home, name, json.dumps(keyed))
+    assert shell(home, "install", "cursor", "--replace").status == 0
+    made = time.time()
+    monkeypatch.setattr(time, "time", lambda: made + client_changes.BACKUP_LIFETIME - 60)
+    assert shell(home, "install", "kiro", "--replace").status == 0
+    monkeypatch.setattr(time, "time", lambda: made + client_changes.BACKUP_LIFETIME + 60)
+    shell(home, *command.split())
+    assert "hunter2" not in "".join(kept.read_text() for kept in kept_files(home, "cursor"))
+    assert "there is nothing to undo for Cursor" in shell(home, "undo", "cursor").stderr
+    if command != "undo kiro":
+        assert shell(home, "undo", "kiro").stdout.endswith("as it was before\n")

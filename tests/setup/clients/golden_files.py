@@ -20,6 +20,7 @@ OTHERS = {
     "claude-code-project": ("claude-code", 1),
     "vscode-settings": ("vscode", 1),
     "devin-windsurf": ("devin", 1),
+    "kilo-storage": ("kilo", 1),
     "opencode-v1": ("opencode", 0),
     "opencode-v2": ("opencode", 0),
 }

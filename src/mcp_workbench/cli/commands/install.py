@@ -28,6 +28,7 @@ from mcp_workbench.setup.client_files import is_present, message_and_hint, prese
 from mcp_workbench.setup.clients.documents import has_comments, with_server
 from mcp_workbench.setup.clients.table import Client, Scope
 from mcp_workbench.setup.edit_preview import edit_preview, hiding
+from mcp_workbench.setup.folder_trust import untrusted_note
 from mcp_workbench.setup.install_plan import (
     InstallPlan,
     own_command,
@@ -191,6 +192,8 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
             stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
         if client.graphical:
             remark("note", f"quit {client.title} and start it again")
+        if (note := untrusted_note(client, os.getcwd())) is not None:
+            remark("note", note)
         if missing := [each for each in withheld_variables(client, config) if each not in os.environ]:
             listed = ", ".join(f"`{name}`" for name in missing)
             remark(

@@ -52,8 +52,8 @@ are removed from the client, so that nothing is listed twice. A server that the 
 variable or a secret is missing, stays.
 
 Clients: claude-code, claude-desktop, cursor, vscode, vscode-insiders, devin, zed, cline, roo, continue, gemini,
-qwen-code, codex, goose, opencode, amp, kiro, lm-studio, warp, junie, copilot, amazon-q. Quit desktop clients first, and
-start them again afterwards. `mcp-workbench help clients` has a section for each.
+antigravity, qwen-code, codex, goose, opencode, kilo, amp, droid, kiro, lm-studio, warp, junie, copilot, amazon-q. Quit
+desktop clients first, and start them again afterwards. `mcp-workbench help clients` has a section for each.
 
 Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
 """,
@@ -93,8 +93,8 @@ that it had before, and a file that was created is deleted. Otherwise only the s
 added go, those that were removed return, and everything else stays as the client has written it. A server that has been
 changed since stays, and that is said. Run it again to undo the change before that.
 
-Backups are kept in your state folder, readable only by you, until the change is undone; they hold the keys that were in
-the file. --purge deletes them, and with them the way back.
+Backups are kept in your state folder, readable only by you, until the change is undone, at most 90 days; they hold the
+keys that were in the file. --purge deletes them at once, and with them the way back.
 
 Exit code: 0; 1 if one of several clients failed; 2 if there is nothing to undo.
 """,

@@ -52,6 +52,15 @@ class ClientFile(Struct, frozen=True, forbid_unknown_fields=True):
     each: bool = False
 
 
+class FolderTrust(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a client keeps the folders that its user trusts; in others it starts no servers."""
+
+    # An object of folders, each with `TRUST_FOLDER`, `TRUST_PARENT` or `DO_NOT_TRUST`.
+    path: str
+    # Whether it applies unless the client's settings say otherwise.
+    is_default: bool
+
+
 class Client(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     title: str
@@ -69,6 +78,7 @@ class Client(Struct, frozen=True, forbid_unknown_fields=True):
     reserved: tuple[str, ...] = ()
     # Why it can no longer be installed into.
     import_only: str = ""
+    folder_trust: FolderTrust | None = None
     # Clients whose files it also reads.
     reads_too: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
