@@ -238,8 +238,10 @@ async def test_without_prefixes_tools_keep_their_names_where_these_are_unique(be
         assert list(await tools(seen)) == ["alone", "one:a:both", "new", "two:b:both"]
         for name in ("alone", "one:a:both", "two:b:both", "new"):
             assert (await seen.client.call_tool(name, {"n": name}))["structuredContent"] == {"n": name}
-        for name in ("both", "renamed", "nothing"):
-            assert (await failure(seen, name)).code == -32601
+        # An app knows its tools by the names of its server.
+        assert (await seen.client.call_tool("renamed", {"n": 1}))["structuredContent"] == {"n": 1}
+        assert (await failure(seen, "both")).code == -32602
+        assert (await failure(seen, "nothing")).code == -32601
 
 
 @pytest.mark.requirement("flat.no-prefix")

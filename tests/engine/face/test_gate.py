@@ -29,6 +29,9 @@ BOOKKEEPING = "counts, times or names, and nothing that a server has said"
 # the test below shows that the gate is asked, or the reason why it need not be. What the HTTP server keeps are bytes of
 # answers that have been let through, for the client that they are for: it knows no items.
 KEPT: dict[str, str] = {
+    "face.app_tools.AppTools._servers": DEFINITIONS,
+    "face.app_tools._Capabilities.extensions": IN_FLIGHT,
+    "face.app_tools._AppMeta.ui": IN_FLIGHT,
     "face.argument_check.ArgumentChecker._ready": DEFINITIONS,
     "face.auto.AutoFace._flat": DEFINITIONS,
     "face.base.Face._holders": DEFINITIONS,

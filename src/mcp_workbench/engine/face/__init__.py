@@ -4,7 +4,7 @@
   the table of faces is `engine/faces.py`, next to this package.
 - For `proxy`: `open_request` and `identifier` read arguments, `paths` resolves the path of a tool, `suggestions`
   names those that may be meant, `opening` and `toolbox_search` write the results of `open_toolbox`, `pins` adds pinned
-  tools, `split_use_tool` has separate tools for reading and writing.
+  tools and `app_tools` those with a user interface, `split_use_tool` has separate tools for reading and writing.
 - Around `use_tool`: `argument_check` before a call, `kept_results` after it; `call_values` reads those of several.
 - `restricted_face` is a face for a role from which something is hidden.
 - `client_behaviour` is what is known of clients once they are connected.

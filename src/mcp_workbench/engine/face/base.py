@@ -213,6 +213,10 @@ class Face:
         """The definitions of the tools in view."""
         raise NotImplementedError
 
+    def app_tools(self, view: View) -> Sequence[bytes]:
+        """The definitions of tools that are listed only for clients that show user interfaces."""
+        return ()
+
     def own_names(self) -> list[str]:
         """The tools that are this face's own. They are listed first."""
         return []

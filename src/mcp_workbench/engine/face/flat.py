@@ -217,6 +217,10 @@ class FlatFace(Face):
         asked = [] if fresh else self._may_have(name)
         if asked:
             return learn({entry: self._original_name(entry, name) for entry in asked})
+        if (owner := self._bare_owner(name)) is not None:
+            if isinstance(owner, Reject):
+                return owner
+            return Forward(owner, name, TOOLS_CALL, call_body(name, params.get("arguments"), params))
         if (refused := self._withheld(name)) is not None:
             return refused
         if (passed := self._unlisted(name, params)) is not None:
@@ -225,6 +229,15 @@ class FlatFace(Face):
         if self._prefix and self._is_malformed(name):
             return Reject(INVALID_REQUEST, f"tool name `{name[:200]}` is malformed; expected `{self._form}`")
         return Reject(METHOD_NOT_FOUND, no_such("tool", name, table.targets))
+
+    def _bare_owner(self, name: str) -> ServerEntry | Reject | None:
+        """The only server with a tool that it calls by this name: apps know their tools by no other."""
+        # Nearly every name is in the table.
+        from mcp_workbench.engine.face.app_tools import bare_owner
+
+        targets = self.tool_table().targets
+        shown = {target.entry: exposed for exposed, target in targets.items() if target.name == name}
+        return bare_owner(shown, name, shown)
 
     def _unlisted(self, name: str, params: Params) -> Forward | None:
         """Pass a tool that the only server does not list on to it, as unknown methods: only the server knows."""

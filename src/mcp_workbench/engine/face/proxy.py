@@ -51,6 +51,7 @@ from mcp_workbench.engine.protocol.revisions import Revision
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.replacement import Plan
+    from mcp_workbench.engine.face.app_tools import AppTools
     from mcp_workbench.engine.face.argument_check import ArgumentChecker
     from mcp_workbench.engine.face.kept_results import KeptResults, Shortening
     from mcp_workbench.engine.face.opening import Failures
@@ -87,6 +88,13 @@ class ProxyFace(Face):
         from mcp_workbench.engine.face.argument_check import ArgumentChecker
 
         return ArgumentChecker()
+
+    @cached_property
+    def _apps(self) -> AppTools:
+        # Loaded with the first client that shows user interfaces of tools.
+        from mcp_workbench.engine.face.app_tools import AppTools
+
+        return AppTools(self.catalog)
 
     @cached_property
     def results(self) -> KeptResults:
@@ -126,6 +134,10 @@ class ProxyFace(Face):
     def tools(self, view: View) -> Sequence[bytes]:
         """The two tools, and those that the user pinned."""
         return [*self.two_tools, *self._pins.definitions()] if self._pins else self.two_tools
+
+    def app_tools(self, view: View) -> Sequence[bytes]:
+        """Those with a user interface. No server is started for them: they are listed once they are known."""
+        return self._apps.definitions(self._pins.targets() if self._pins else ())
 
     def awaited(self, view: View) -> list[ServerEntry]:
         """The servers of pinned tools that have not been listed yet. The others are not started for a list."""
@@ -168,7 +180,9 @@ class ProxyFace(Face):
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """Of the tools only those that are pinned are listed."""
         changed = super().announces(view, entry, kinds)
-        return changed if "tools" not in changed or entry in self._pins.servers() else changed - {"tools"}
+        if "tools" not in changed or entry in self._pins.servers():
+            return changed
+        return changed if view.shows_apps and self._apps.concern(entry) else changed - {"tools"}
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """The list of tools never changes. A changed toolbox is announced with the next result instead."""
@@ -193,7 +207,7 @@ class ProxyFace(Face):
             view.changed[name] = "new"
 
     def resolve_tool(self, view: View, params: Params, *, fresh: bool = False) -> Decision:
-        """Handle one of the two tools, or a pinned one."""
+        """Handle one of the two tools, a pinned one, or one that an app calls."""
         try:
             name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
@@ -220,9 +234,16 @@ class ProxyFace(Face):
             not_listed = self._pins.not_listed()
             if not_listed and not fresh:
                 return Learn(not_listed[0], tuple(not_listed[1:]), name)
-        if name not in pinned:
-            return Reject(INVALID_PARAMS, no_such("tool", name, [*self.own_names(), *pinned]))
-        target = pinned[name]
+        target = pinned.get(name)
+        if target is None:
+            if load := self._load_first(self.catalog.entries(), view, params, fresh):
+                return load
+            app = self._apps.find(name)
+            if isinstance(app, Reject):
+                return app
+            if app is None:
+                return Reject(INVALID_PARAMS, no_such("tool", name, [*self.own_names(), *pinned]))
+            target = app
         # Without a default: clients that know the schema of its result need all of it.
         budget = target.entry.config.result_budget or 0
         return self._call(target.entry, target.name, params.get("arguments"), budget, params, fresh)

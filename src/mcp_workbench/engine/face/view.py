@@ -25,7 +25,7 @@ LONGEST_INFO: Final = 16 * 1024
 class View:
     """Belongs to a session, or to a principal in the modern era, which has no sessions."""
 
-    __slots__ = ("changed", "client", "client_info", "face", "gate", "missing", "opened", "principal")
+    __slots__ = ("changed", "client", "client_info", "face", "gate", "missing", "opened", "principal", "shows_apps")
     # What its client sees. Unset only in views without requests.
     face: Face
 
@@ -38,6 +38,8 @@ class View:
         # The `clientInfo` as JSON, and what is known about such clients, looked up when needed.
         self.client_info = NO_CLIENT_INFO
         self.client: Behaviour | None = None
+        # Whether one of its clients was listed tools because it shows their user interface.
+        self.shows_apps = False
         # An insertion-ordered set.
         self.opened: dict[str, None] = {}
         # Toolboxes to announce to the client with the next result.

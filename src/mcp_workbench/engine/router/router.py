@@ -62,6 +62,8 @@ NO_RESOURCES: Final[Mapping[str, Callable[[View], bytes]]] = {}
 # A result that is smaller may say everything twice, as text and as structured content.
 LEAST_TO_SAY_ONCE: Final = 1024
 _twice: Final = re.compile(rb'"structuredContent"').search
+# In the capabilities of clients that show user interfaces of tools.
+APPS: Final = b"io.modelcontextprotocol/ui"
 UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
 
 
@@ -497,6 +499,8 @@ class Router:
         def list_now() -> None:
             definitions = call.view.face.definitions(call.view, kind)
             face = call.view.face
+            if kind == "tools" and APPS in call.caller.capabilities:
+                definitions = _with_apps(call, definitions)
             must_say_why = not definitions and face.lists_everything and not face.client_of(call.view).health_check
             reason = self._lists.why_empty(call.view) if must_say_why else None
             if reason is None:
@@ -506,8 +510,10 @@ class Router:
             else:
                 call.finish_error(INTERNAL_ERROR, reason)
 
+        # Tools with a user interface may be those of any server.
+        is_apart = kind == "tools" and APPS in call.caller.capabilities and not call.view.face.lists_everything
         if self.steps is None or not self.steps.refuses_to_answer(call):
-            self.when_listed(call, kind, list_now)
+            self.when_listed(call, "apps" if is_apart else kind, list_now)
 
     def when_listed(self, call: RoutedCall, kind: str, act: Callable[[], None]) -> None:
         """Call `act` once the servers that are needed have been listed."""
@@ -591,6 +597,16 @@ def _make_runner(steps: tuple[Step, ...], tracker: Tracker | None, router: Route
     from mcp_workbench.engine.router.step_runner import StepRunner
 
     return StepRunner(steps, tracker, *means)
+
+
+def _with_apps(call: RoutedCall, definitions: Sequence[bytes]) -> Sequence[bytes]:
+    # Few clients show user interfaces.
+    from mcp_workbench.engine.face.app_tools import shows_apps
+
+    if not shows_apps(call.caller.capabilities):
+        return definitions
+    call.view.shows_apps = True
+    return [*definitions, *call.view.face.app_tools(call.view)]
 
 
 def _release(clients: ConnectionClients) -> None:

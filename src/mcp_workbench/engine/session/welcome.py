@@ -94,7 +94,9 @@ class Welcome:
         body = b'"%b":[%b]' % (kind.encode(), b",".join(definitions))
         if not client.has_result_types:
             return b"{" + body + b"}"
-        stable = kind == "tools" and not view.face.tools_follow_servers
+        # Further ones than the face's own are those with a user interface, which servers may change.
+        face = view.face
+        stable = kind == "tools" and not face.tools_follow_servers and len(definitions) <= len(face.own_names())
         return b"{%b,%b,%b,%b}" % (COMPLETE, _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS), self._stamp, body)
 
     def _capabilities(self, view: View, tasks: dict[str, object] | None = None) -> bytes:
