@@ -39,8 +39,8 @@ AUTH_EXTENSIONS: Final = {
     "2025-03-26-oauth-metadata-backcompat": True,
     "2025-03-26-oauth-endpoint-fallback": True,
     "enterprise-managed-authorization": False,
-    "dpop": False,
-    "dpop-nonce": False,
+    "dpop": True,
+    "dpop-nonce": True,
     "wif-jwt-bearer": False,
 }
 

@@ -251,10 +251,10 @@ def another(setup: SignInSetup, principal: str = "", settings: OAuthConfig | Non
 
 @contextlib.asynccontextmanager
 async def sign_in_setup(
-    folder: Path, settings: OAuthConfig | None = None, **switches: Any
+    folder: Path, settings: OAuthConfig | None = None, kind: type[Authority] = Authority, **switches: Any
 ) -> AsyncIterator[SignInSetup]:
     """Everything, nobody signed in yet."""
-    authority = Authority(**switches)
+    authority = kind(**switches)
     async with scripted_http(authority.handle) as server:
         authority.origin = f"http://127.0.0.1:{server.port}"
         client = HttpClient("tests")

@@ -25,6 +25,9 @@ class Challenge(Struct, frozen=True):
 
     resource_metadata: str | None = None
     scope: tuple[str, ...] = ()
+    # Whether the server said anything, and whether it wants tokens with proof of possession (RFC 9449, section 7.1).
+    is_known: bool = False
+    is_dpop: bool = False
 
 
 def parse(header: str) -> Challenge:
@@ -35,4 +38,6 @@ def parse(header: str) -> Challenge:
     return Challenge(
         resource_metadata=found.get("resource_metadata"),
         scope=tuple(found.get("scope", "").split()),
+        is_known=bool(header),
+        is_dpop="dpop" in _PARAMETER.sub(" ", header[:MOST_OF_CHALLENGE]).lower().replace(",", " ").split(),
     )

@@ -48,6 +48,7 @@ class AuthorizationServer(Struct, frozen=True, kw_only=True):
     # It publishes no metadata: the endpoints are the defaults of 2025-03-26.
     is_guessed: bool = False
     sends_iss: bool = False
+    dpop_signing_alg_values_supported: tuple[str, ...] = ()
 
 
 class Discovery(Struct, frozen=True, kw_only=True):
@@ -58,6 +59,8 @@ class Discovery(Struct, frozen=True, kw_only=True):
     resource: str | None
     # `scopes_supported` of the resource; None where it lists none.
     resource_scopes: tuple[str, ...] | None = None
+    # RFC 9728, `dpop_bound_access_tokens_required`.
+    requires_dpop: bool = False
     profile: Profile
     warnings: tuple[str, ...] = ()
 
@@ -83,6 +86,7 @@ def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Re
         server=server,
         resource=resource,
         resource_scopes=words(supported) if isinstance(supported, list) else None,
+        requires_dpop=document is not None and document.get("dpop_bound_access_tokens_required") is True,
         profile=profile,
         warnings=warnings,
     )
@@ -213,6 +217,7 @@ def _read(document: dict[str, Any], issuer: str) -> AuthorizationServer:
         token_endpoint_auth_methods_supported=words(document.get("token_endpoint_auth_methods_supported")),
         takes_client_metadata_url=document.get("client_id_metadata_document_supported") is True,
         sends_iss=document.get("authorization_response_iss_parameter_supported") is True,
+        dpop_signing_alg_values_supported=words(document.get("dpop_signing_alg_values_supported")),
     )
 
 

@@ -25,6 +25,8 @@ from mcp_workbench.signin.assertion import Credentials
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.client_registration import DEVICE_GRANT, OAuthClient, choose, configured
 from mcp_workbench.signin.discovery import Discovery, discover
+from mcp_workbench.signin.dpop import ProofKey, post
+from mcp_workbench.signin.dpop import choose as choose_key
 from mcp_workbench.signin.flow_io import (
     AuthorizationRequest,
     DeviceCodeWait,
@@ -67,6 +69,8 @@ class Grant(Struct, frozen=True, kw_only=True):
     tokens: Tokens
     # The scopes requested; the tokens name those granted, if they differ.
     scopes: tuple[str, ...] = ()
+    # The private key that the tokens are bound to, as a JWK; "" for bearer tokens.
+    dpop_key: str = ""
 
 
 # Everything that a sign-in may ask for.
@@ -85,6 +89,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
         )
     client = yield from prepare(attempt, discovery)
     scopes = select_scopes(attempt, discovery)
+    key = yield from choose_key(discovery, attempt.challenge, attempt.url)
     verifier, challenge = pkce()
     state = os.urandom(24).hex()
     fields = {
@@ -96,6 +101,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
         "code_challenge_method": "S256",
         discovery.profile.scope_param: discovery.profile.scope_separator.join(scopes),
         "resource": discovery.resource,
+        "dpop_jkt": None if key is None else key.thumbprint,
         # OpenID Connect allows servers to ignore `offline_access` without it.
         "prompt": "consent" if OFFLINE in scopes else None,
         **discovery.profile.extra_authorize_params,
@@ -105,20 +111,29 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
     )
     assert isinstance(returned, Mapping)
     code = check_response(returned, state, discovery)
-    asked = token_requests.request(
-        server.token_endpoint,
-        client,
-        discovery.profile.credentials,
-        {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": attempt.redirect_uri,
-            "code_verifier": verifier,
-            "resource": discovery.resource,
-        },
-    )
-    given = yield from token_requests.ask(asked)
-    return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
+    asked = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": attempt.redirect_uri,
+        "code_verifier": verifier,
+        "resource": discovery.resource,
+    }
+    given = yield from token_requests.ask(server.token_endpoint, client, discovery.profile.credentials, asked, key)
+    return _granted(discovery, client, given, scopes, key)
+
+
+def _granted(
+    discovery: Discovery, client: OAuthClient, tokens: Tokens, scopes: tuple[str, ...], key: ProofKey | None
+) -> Grant:
+    """RFC 9449, section 5: an authorization server may give a bearer token all the same, which is not always enough."""
+    is_bound = key is not None and tokens.is_bound
+    if key is not None and not is_bound and (discovery.requires_dpop or discovery.profile.dpop == "always"):
+        raise SignInFailed(
+            f"{origin_of(discovery.server.identifier)} issued a token that is not bound to a key (DPoP)",
+            hint="tell its operator; unless the server insists, `dpop` in `oauth` can be `never`",
+        )
+    written = key.written if key is not None and is_bound else ""
+    return Grant(discovery=discovery, client=client, tokens=tokens, scopes=scopes, dpop_key=written)
 
 
 def _discover(attempt: SignInRequest) -> Requests[Discovery]:
@@ -192,9 +207,8 @@ def check_response(returned: Mapping[str, str], state: str, discovery: Discovery
 def refresh(grant: RefreshGrant, credentials: Credentials) -> Requests[Tokens]:
     """Exchange a refresh token for new tokens, at the endpoint and as the client it was issued to."""
     fields = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "resource": grant.resource}
-    return (
-        yield from token_requests.ask(token_requests.request(grant.token_endpoint, grant.client, credentials, fields))
-    )
+    key = ProofKey(grant.dpop_key) if grant.dpop_key else None
+    return (yield from token_requests.ask(grant.token_endpoint, grant.client, credentials, fields, key))
 
 
 class RefreshGrant(Struct, frozen=True):
@@ -204,6 +218,7 @@ class RefreshGrant(Struct, frozen=True):
     client: OAuthClient
     refresh_token: str
     resource: str | None
+    dpop_key: str = ""
 
 
 def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
@@ -216,10 +231,11 @@ def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
         )
     client = configured(discovery.server, discovery.profile)
     scopes = select_scopes(attempt, discovery)
-    fields = {"grant_type": "client_credentials", "scope": " ".join(scopes), "resource": discovery.resource}
-    asked = token_requests.request(discovery.server.token_endpoint, client, discovery.profile.credentials, fields)
-    given = yield from token_requests.ask(asked)
-    return Grant(discovery=discovery, client=client, tokens=given, scopes=scopes)
+    key = yield from choose_key(discovery, attempt.challenge, attempt.url)
+    asked = {"grant_type": "client_credentials", "scope": " ".join(scopes), "resource": discovery.resource}
+    endpoint, credentials = discovery.server.token_endpoint, discovery.profile.credentials
+    given = yield from token_requests.ask(endpoint, client, credentials, asked, key)
+    return _granted(discovery, client, given, scopes, key)
 
 
 def device_code(attempt: SignInRequest) -> Steps[Grant]:
@@ -243,24 +259,20 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
         raise SignInFailed(f"{origin_of(server.identifier)} issued no device code (status {begun.status})")
     limit = min(_seconds(given.get("expires_in"), LONGEST_DEVICE_WAIT), LONGEST_DEVICE_WAIT)
     pause, waited = min(_seconds(given.get("interval"), DEVICE_PAUSE), limit), 0.0
-    asked = token_requests.request(
-        server.token_endpoint,
-        client,
-        discovery.profile.credentials,
-        {"grant_type": DEVICE_GRANT, "device_code": device, "resource": discovery.resource},
-    )
+    asked = {"grant_type": DEVICE_GRANT, "device_code": device, "resource": discovery.resource}
+    credentials = discovery.profile.credentials
+    key = yield from choose_key(discovery, attempt.challenge, attempt.url)
     page = given.get("verification_uri_complete") or page
     while waited < limit:
         yield DeviceCodeWait(pause, str(page) if not waited else "", str(code))
         waited += pause
-        answer = yield asked
-        assert isinstance(answer, OAuthResponse)
+        answer = yield from post(lambda: token_requests.request(server.token_endpoint, client, credentials, asked), key)
         error = answer.fields().get("error")
         if error == "slow_down":
             pause = min(pause + DEVICE_PAUSE, LONGEST_DEVICE_PAUSE)
         elif error != "authorization_pending":
             found = token_requests.read(answer, origin_of(server.token_endpoint))
-            return Grant(discovery=discovery, client=client, tokens=found, scopes=scopes)
+            return _granted(discovery, client, found, scopes, key)
     raise SignInFailed("the code was not entered in time", hint="start again")
 
 

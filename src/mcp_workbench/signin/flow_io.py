@@ -47,6 +47,9 @@ class OAuthResponse(Struct, frozen=True):
     status: int
     body: bytes = b""
     content_type: str = ""
+    # `DPoP-Nonce` and `WWW-Authenticate`.
+    nonce: str = ""
+    challenge: str = ""
 
     @property
     def is_good(self) -> bool:

@@ -93,7 +93,9 @@ async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, 
     except Exception as error:
         why = str(error) if target is None else explain(error, target.address, target.shown_proxy).message
         return OAuthResponse(0, why.encode())
-    return OAuthResponse(response.status, body, response.content_type)
+    said = response.headers
+    nonce, challenge = said.get("dpop-nonce", ""), said.get("www-authenticate", "")
+    return OAuthResponse(response.status, body, response.content_type, nonce, challenge)
 
 
 async def _request(

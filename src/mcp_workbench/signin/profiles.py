@@ -37,6 +37,7 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     pkce: Literal["require", "assume"] = "require"
     token_auth_method: str | None = None
     offline_access: Literal["auto", "always", "never"] = "auto"
+    dpop: Literal["auto", "always", "never"] = "auto"
     callback_host: str = "127.0.0.1"
     callback_port: int | None = None
     account: str | None = None

@@ -18,12 +18,13 @@ from weakref import finalize
 from msgspec.structs import replace
 
 from mcp_workbench.engine.config.redact import Redactor, secrets_fetched
-from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal
+from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, ProvenHeaders
 from mcp_workbench.engine.transport.http.client.http_client import HttpClient
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.back_off import BackOff
 from mcp_workbench.signin.challenge import parse
+from mcp_workbench.signin.dpop import ProofKey, TokenProof
 from mcp_workbench.signin.flow import Grant, RefreshGrant, SignInRequest
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed, origin_of
 from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
@@ -82,6 +83,7 @@ class SignedInHeaders:
         self._stamp: tuple[int, int, int] | None = None
         # The record that these headers come from, and whether its approaching expiry was logged.
         self._record: SignInRecord | None = None
+        self._key: ProofKey | None = None
         self._is_warned = False
         # A token obtained because the previous one was refused, and until when no further one is requested.
         self._last_chance = ("", -math.inf)
@@ -115,10 +117,13 @@ class SignedInHeaders:
     async def refused(self, refusal: CredentialRefusal) -> bool:
         if refusal.sent is not self._headers and refusal.sent is not self._base:
             return True
+        if refusal.wants_nonce and isinstance(refusal.sent, ProvenHeaders):
+            # The nonce came with the refusal, and the next proof has it.
+            return True
         await self._store.unlock()
         record = self.target.find(self._store.read())
         sent = refusal.sent.get("authorization", "")
-        if record is not None and record.access_token and not record.ended and sent != _bearer(record):
+        if record is not None and record.access_token and not record.ended and sent != _authorization(record):
             # The user signed in again, or another process refreshed the token.
             self._adopt(record)
             return True
@@ -222,7 +227,9 @@ class SignedInHeaders:
         self._conceal(record)
         if record.refresh_token is None or record.ended:
             raise self._needed_again(record)
-        grant = RefreshGrant(record.token_endpoint, record.client, record.refresh_token, record.resource)
+        grant = RefreshGrant(
+            record.token_endpoint, record.client, record.refresh_token, record.resource, record.dpop_key
+        )
         credentials = profile_for(target.url, target.settings, record.issuer).credentials
         forgets_client = False
         try:
@@ -286,9 +293,17 @@ class SignedInHeaders:
             log.warning("%s: %s", origin_of(self.target.url), text)
         if record.access_token != self._token:
             self._token = record.access_token
-            self._headers = {**self._base, "authorization": _bearer(record)}
+            self._headers = {**self._base, "authorization": _authorization(record)}
+            if record.dpop_key:
+                self._headers = ProvenHeaders(self._headers, TokenProof(self._proof_key(record), record.access_token))
         self._refresh_at = due_at(record)
         self._good_until = min(self._refresh_at, time.time() + STORE_CHECK_INTERVAL)
+
+    def _proof_key(self, record: SignInRecord) -> ProofKey:
+        """The key of this sign-in, with the nonce that the server gave last."""
+        if self._key is None or self._key.written != record.dpop_key:
+            self._key = ProofKey(record.dpop_key)
+        return self._key
 
     def _is_machine(self) -> bool:
         return profile_for(self.target.url, self.target.settings).grant == "client_credentials"
@@ -319,6 +334,7 @@ def record_of(target: SignInTarget, grant: Grant) -> SignInRecord:
         signed_in_at=now,
         grant=grant.discovery.profile.grant,
         account=account_in(grant.tokens.id_token),
+        dpop_key=grant.dpop_key,
     )
     days = grant.discovery.profile.grant_days
     record = replace(record, grant_limit_at=None if days is None else now + days * DAY)
@@ -385,6 +401,8 @@ def _is_over(record: SignInRecord) -> bool:
     return record.expires_at is not None and time.time() >= record.expires_at
 
 
-def _bearer(record: SignInRecord) -> str:
+def _authorization(record: SignInRecord) -> str:
+    if record.dpop_key:
+        return f"DPoP {record.access_token}"
     # Always `Bearer`: some servers return `token_type` in lower case and then refuse it in that form.
     return f"Bearer {record.access_token}"

@@ -72,6 +72,8 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
     # When the grant expires even if it is refreshed, and when the refresh token does, if the server said so.
     grant_limit_at: float | None = None
     refresh_ends_at: float | None = None
+    # The private key that the tokens are bound to, as a JWK; "" for bearer tokens.
+    dpop_key: str = ""
 
     @property
     def key(self) -> tuple[str | None, ...]:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from mcp_workbench.signin.assertion import ASSERTION_TYPE, Credentials, sign
 from mcp_workbench.signin.client_registration import BASIC, NONE, POST, PRIVATE_KEY, OAuthClient
+from mcp_workbench.signin.dpop import SCHEME, ProofKey, post
 from mcp_workbench.signin.flow_io import (
     NotNow,
     OAuthRequest,
@@ -63,6 +64,8 @@ class Tokens(Struct, frozen=True, kw_only=True):
     # None: as requested.
     scopes: tuple[str, ...] | None = None
     id_token: str | None = None
+    # Bound to the key of the proof that was sent with the request.
+    is_bound: bool = False
 
 
 class GrantOver(SignInFailed):
@@ -101,10 +104,17 @@ def request(
     return post_form(endpoint, form, headers, named_by=client.issuer)
 
 
-def ask(asked: OAuthRequest) -> Requests[Tokens]:
-    """Send the request and read the tokens. Raises `GrantOver`, `ClientUnknown`, `NotNow`, `SignInFailed`."""
-    answer = yield asked
-    return read(answer, origin_of(asked.url))
+def ask(
+    endpoint: str,
+    client: OAuthClient,
+    credentials: Credentials,
+    fields: Mapping[str, str | None],
+    key: ProofKey | None = None,
+) -> Requests[Tokens]:
+    """Send a request, with proof if there is a key, and read the tokens. Raises `GrantOver`, `ClientUnknown`, `NotNow`,
+    `SignInFailed`."""
+    answer = yield from post(lambda: request(endpoint, client, credentials, fields), key)
+    return read(answer, origin_of(endpoint))
 
 
 def read(answer: OAuthResponse, where: str) -> Tokens:
@@ -147,6 +157,7 @@ def _tokens(fields: dict[str, Any]) -> Tokens | None:
         refresh_expires_in=_life(found.get("refresh_token_expires_in", found.get("refresh_expires_in"))) or None,
         scopes=tuple(scope.replace(",", " ").split()) if isinstance(scope, str) and scope.strip() else None,
         id_token=id_token if isinstance(id_token, str) else None,
+        is_bound=str(found.get("token_type", "")).lower() == SCHEME,
     )
 
 

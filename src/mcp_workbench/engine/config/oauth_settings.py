@@ -75,6 +75,10 @@ class OAuthConfig(Declared, frozen=True, kw_only=True, rename="camel"):
     offline_access: str | None = setting(
         one_of("auto", "always", "never"), "Whether to ask for the scope `offline_access`."
     )
+    dpop: str | None = setting(
+        one_of("auto", "always", "never"),
+        "Whether tokens are bound to a key (DPoP). `auto`: where the server wants it and the authorization server can.",
+    )
     callback_host: str | None = setting(one_of("127.0.0.1", "localhost"), "The host in the registered redirect URI.")
     callback_port: int | None = setting(Whole("a port", 1024, 65_535), "The port in the registered redirect URI.")
     extra_authorize_params: dict[str, str] | None = setting(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from mcp_workbench.engine.config.auth_settings import TokenExchangeConfig
-from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource
+from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource, ProvenHeaders
 from mcp_workbench.team.identity.identities import Identity
 from mcp_workbench.team.identity.identity_assertions import ASSERTION_SECONDS
 from mcp_workbench.team.identity.token_exchange import TokenExchanges
@@ -82,7 +82,11 @@ class AssertedIdentity:
         # A user may have several tokens: a request must not get the groups of another one.
         identity = self._identity()
         if given is not self._given or identity != self._of or self._validity is None or self._validity.is_over:
-            self._made = {**given, self._header: self._sign(identity, self._now())}
+            assertion = self._sign(identity, self._now())
+            if isinstance(given, ProvenHeaders):
+                self._made = given.with_header(self._header, assertion)
+            else:
+                self._made = {**given, self._header: assertion}
             self._given, self._of = given, identity
             self._validity = Validity(self._now, self._age, ASSERTION_SECONDS - RENEW_SECONDS)
         return self._made

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from mcp_workbench.engine.transport.http.client.headers import ProvenHeaders
 from mcp_workbench.engine.transport.http.client.http_session import HttpSession
 from mcp_workbench.engine.transport.http.client.response import RequestFailed
 from mcp_workbench.engine.transport.http.message_summary import summarise
@@ -43,6 +44,8 @@ class CallHeadCache:
             or session.id is not self._session_id
             or session.version is not self._version
         ):
+            if isinstance(own, ProvenHeaders):
+                return None
             self._heads.clear()
             self.own, self._address = own, target.address
             self._session_id, self._version = session.id, session.version

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+# RFC 9449, section 9: the request was not accepted, and would be with a proof that has this server's nonce in it.
+_NONCE_IS_MISSING: Final = "use_dpop_nonce"
+
 # Framing is decided where a message is written; a configured header that disagrees would only break it.
 FRAMING_HEADERS: Final = frozenset(("connection", "content-length", "transfer-encoding", "expect", "upgrade"))
 
@@ -24,6 +27,44 @@ class CredentialRefusal(NamedTuple):
     # The headers that were sent: the object that the source returned. If the source has another one by now, another
     # request has already caused a refresh, and no second one is needed.
     sent: Mapping[str, str]
+
+    @property
+    def wants_nonce(self) -> bool:
+        """Whether only the nonce of the proof was missing, which the same response brings."""
+        return _NONCE_IS_MISSING in self.challenge
+
+    @property
+    def kind(self) -> int:
+        """Refusals of the same kind are answered with one attempt. A nonce and a token may both be out of date."""
+        return 0 if self.wants_nonce else self.status
+
+
+class ProvenHeaders(dict[str, str]):
+    """Headers that are not complete without a proof made for each request. None of these requests has a cached head."""
+
+    __slots__ = ("_proof",)
+
+    def __init__(self, headers: Mapping[str, str], proof: RequestProof) -> None:
+        super().__init__(headers)
+        self._proof = proof
+
+    def with_header(self, name: str, value: str) -> ProvenHeaders:
+        return ProvenHeaders({**self, name: value}, self._proof)
+
+    def proven(self, method: str, url: str) -> dict[str, str]:
+        """All headers of one request. `url` has no query."""
+        return {**self, **self._proof.headers(method, url)}
+
+    def answered(self, headers: Mapping[str, str]) -> None:
+        self._proof.answered(headers)
+
+
+class RequestProof(Protocol):
+    """Makes the proof of one request, and learns from the headers of its response."""
+
+    def headers(self, method: str, url: str) -> Mapping[str, str]: ...
+
+    def answered(self, headers: Mapping[str, str]) -> None: ...
 
 
 class HeaderSource(Protocol):
@@ -43,7 +84,7 @@ class HeaderSource(Protocol):
     async def refused(self, refusal: CredentialRefusal) -> bool:
         """Handle a refusal. Return true if there are better credentials; the request is then sent once more.
 
-        A request is sent again once for each status; a second refusal with the same status is reported here too, but
+        A request is sent again once for each kind of refusal; a second one of that kind is reported here too, but
         only an exception has an effect then. May raise `DownstreamError` to tell the user what to do; if it returns
         false, the request fails with the server's own error.
         """

@@ -19,7 +19,7 @@ from mcp_workbench.engine.transport.http.client.address import Address, BadAddre
 from mcp_workbench.engine.transport.http.client.client_connection import OutboundConnection, end_head, open_head
 from mcp_workbench.engine.transport.http.client.dialing import Dialer, basic, proxy_for, proxy_headers
 from mcp_workbench.engine.transport.http.client.failures import explain_redirect
-from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource
+from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource, ProvenHeaders
 from mcp_workbench.engine.transport.http.client.response import Response, ResponseListener
 from mcp_workbench.engine.transport.http.client.response_body import ERROR_SECONDS
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
@@ -103,10 +103,10 @@ class HttpClient:
                 status = response.status
                 location = response.headers.get("location")
                 refusal = await credential_refusal(response, own) if status in (401, 403) else None
-                if refusal is not None and refused.count(refusal.status) < 2:
-                    refused.append(refusal.status)
+                if refusal is not None and refused.count(refusal.kind) < 2:
+                    refused.append(refusal.kind)
                     is_better = await target.source.refused(refusal)
-                    if not is_better or refused.count(refusal.status) > 1:
+                    if not is_better or refused.count(refusal.kind) > 1:
                         return response
                     response.release()
                 elif status not in REDIRECTS or location is None:
@@ -158,13 +158,17 @@ class HttpClient:
         headers: Mapping[str, str],
         body: bytes | None,
     ) -> Response:
-        head = end_head(self.open_head(method, address, target.proxy, {**own, **headers}), body)
+        given = own.proven(method, address.shown) if isinstance(own, ProvenHeaders) else own
+        head = end_head(self.open_head(method, address, target.proxy, {**given, **headers}), body)
         key = target.key(address)
         connection = self._take(key)
         if connection is None:
             connection = await self._dialer.dial(address, target.proxy, self._put_back, target.most_local)
             self._open[connection] = key
-        return await connection.request(head, body or b"")
+        response = await connection.request(head, body or b"")
+        if isinstance(own, ProvenHeaders):
+            own.answered(response.headers)
+        return response
 
     def open_head(self, method: str, address: Address, proxy: Address | None, headers: Mapping[str, str]) -> bytes:
         """The head of a request without its end. Raises `Unwritable`."""
