@@ -244,7 +244,7 @@ def test_the_search_of_the_readme_finds_the_tool_that_it_goes_on_to_call(folder:
     assert f'mcp-workbench find "{query}"' in section
     (call,) = documented_requests.blocks(section, "json")
     found = shell(f'mcp-workbench find "{query}"', folder).stdout.splitlines()
-    paths = [line.partition("(")[0] for line in found if re.match(r"\w+/\w+/\w+\(", line)]
+    paths = [line.split()[0] for line in found if re.match(r"\w+/\w+/\w+ ", line)]
     assert "/".join(json.loads(call)["tool"].values()) in paths
 
 

@@ -7,6 +7,7 @@ because the next program often shows it. Only `text` and `json`, which are data,
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
@@ -69,6 +70,11 @@ class Screen:
 
     def blank(self) -> None:
         self._stream.write("\n")
+
+    def section(self, title: str, about: str = "") -> None:
+        """Begin a part of a longer output: a blank line, a heading, and what it is about."""
+        self.blank()
+        self.line((title, "strong"), f"  {about}" if about else "")
 
     def fits(self, header: Sequence[str], rows: Sequence[Sequence[Part]], *, indent: int = 0) -> bool:
         """Whether a table fits on this screen without breaking a line; always true in a pipe."""
@@ -158,6 +164,12 @@ class Screen:
         shown = visible(text) if self.is_terminal else text
         self._stream.write(shown if shown.endswith("\n") else shown + "\n")
 
+    def clipped(self, text: str) -> None:
+        """Print text whose long lines matter by their beginnings: on a terminal they end at its edge."""
+        width = self.console.width if self.is_terminal else None
+        lines = visible(text).splitlines()
+        self.text("\n".join(one if width is None or len(one) <= width else one[: width - 1] + "…" for one in lines))
+
     def flush(self) -> None:
         """Flush before something else writes to the same terminal."""
         self._stream.flush()
@@ -201,6 +213,12 @@ def _indented(shown: Text) -> Text:
     first, *rest = shown.split("\n", allow_blank=True)
     margin = Text("  " if any(line.plain[:1] not in ("", " ", "\t") for line in rest) else "")
     return Text("\n").join([first, *(margin + line if line else line for line in rest)])
+
+
+def tilde(path: str) -> str:
+    """Return a path as people write it: `~` for their home folder."""
+    home = os.path.expanduser("~")
+    return f"~{path.removeprefix(home)}" if path == home or path.startswith(os.path.join(home, "")) else path
 
 
 def stdout() -> Screen:

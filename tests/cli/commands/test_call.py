@@ -125,7 +125,7 @@ def test_a_server_that_does_not_start_is_an_error_of_the_server(config: Path) ->
 def test_a_tool_that_wants_a_model_is_told_no_and_the_user_is_told_why(config: Path) -> None:
     status, shown, complaints = call(config, "odd", "modern", "sample")
     assert (status, shown) == (1, "")
-    assert "there is no terminal to answer at" in complaints
+    assert "written by its client's model (sampling)" in complaints and "terminal" not in complaints
     # This server takes the refusal as its result.
     assert "does not support" in call(config, "odd", "legacy", "sample").stdout
 

@@ -31,6 +31,9 @@ def config(tmp_path: Path) -> Path:
 @pytest.mark.requirement("cli.find")
 def test_tools_are_found_by_what_they_are_for(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("find", "--config", config, "what", "time", "is", "it") == 0
+    shown = capsys.readouterr().out
+    assert "desk/clock/now" in shown and "(zone" not in shown
+    assert run("find", "--config", config, "--as-agent", "what", "time", "is", "it") == 0
     assert "desk/clock/now(zone?: string)" in capsys.readouterr().out
     assert run("find", "--config", config, "--toolbox", "desk", "--limit", "1", "--json", "note") == 0
     answer = json.loads(capsys.readouterr().out)
@@ -43,8 +46,10 @@ def test_advice_at_the_end_is_for_whoever_reads_it(tmp_path: Path, capsys: pytes
     config = write_config(tmp_path, {"desk": {"clock": demo("clock"), "notes": demo("notes")}})
     assert run("find", "--config", config, "delete") == 0
     shown = capsys.readouterr().out
-    assert shown.endswith("\nFull definitions: mcp-workbench list --open TOOLBOX --budget null.\n")
+    assert shown.endswith("\n--as-agent also shows the arguments.\n")
     assert "open_toolbox" not in shown
+    assert run("find", "--config", config, "--limit", "1", "note") == 0
+    assert "1 of 4 matches; --limit N shows more. " in capsys.readouterr().out
     assert run("find", "--config", config, "--json", "delete") == 0
     assert json.loads(capsys.readouterr().out)["text"].endswith("`open_toolbox` with `tools`.")
 

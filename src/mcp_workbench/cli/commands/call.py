@@ -42,8 +42,13 @@ _UNLISTED_HINT: Final = "the last word that is not key=value is the tool"
 _ASKED_NEXT_TIME: Final = (
     "the server is running for clients that cannot be asked; run the command again, and it is started for you"
 )
-# The word that servers use in errors about a missing capability.
+_SAMPLING: Final = (
+    "the tool wants a text written by its client's model (sampling), and a command line has none; use it from an MCP "
+    "client that offers sampling"
+)
+# The words that servers use in errors about a missing capability.
 _ELICITATION: Final = "elicit"
+_SAMPLING_WORDS: Final = ("sampling", "createmessage")
 # The beginning of the error of `use_tool` for arguments that it did not pass on.
 _NOT_CALLED: Final = "the arguments are invalid, so it was not called"
 
@@ -114,6 +119,13 @@ def _unanswered(engine: Engine) -> str:
     return _CLIENTS_ONLY if can_ask() else _NO_TERMINAL
 
 
+def _advice(text: str, unanswered: str) -> str:
+    """Return what to do about a question, which a terminal helps with only if it is for the user."""
+    words = text.lower()
+    is_sampling = _ELICITATION not in words and any(word in words for word in _SAMPLING_WORDS)
+    return _SAMPLING if is_sampling else unanswered
+
+
 async def _definition(engine: Engine, toolbox: str, server: str, tool: str) -> Raw:
     try:
         return await engine.tool(toolbox, server, tool)
@@ -163,7 +175,8 @@ def _show(parsed: Parsed, reading: ResultContent, where: str, redactor: Redactor
         print_raw(reading.raw)
         return FAILED if reading.is_error or reading.questions else 0
     if reading.questions:
-        return complain(f"[{where}] asks: {'; '.join(reading.questions)}", unanswered, status=FAILED)
+        asked = "; ".join(reading.questions)
+        return complain(f"[{where}] asks: {asked}", _advice(asked, unanswered), status=FAILED)
     if reading.is_error:
         # It may quote the server's stderr, so it is redacted; data on stdout is never changed.
         text = redactor.text(reading.as_text())
@@ -189,7 +202,7 @@ def _report_failure(where: str, text: str, unanswered: str) -> int:
     # Messages of the workbench already contain the name, and their own hint.
     message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
     if not hint and asks_the_user(text):
-        hint = unanswered
+        hint = _advice(text, unanswered)
     return complain(message, hint, status=FAILED)
 
 
@@ -197,6 +210,7 @@ def _report_error(where: str, error: ErrorObject, redactor: Redactor, unanswered
     text = f"[{where}] {error.message} (code {error.code})"
     if isinstance(error.data, Raw):
         text += f"\ndata: {bytes(error.data).decode(errors='replace')}"
-    hint = unanswered if error.code in (URL_ELICITATION_REQUIRED, MISSING_CLIENT_CAPABILITY) else None
+    is_question = error.code in (URL_ELICITATION_REQUIRED, MISSING_CLIENT_CAPABILITY)
+    hint = _advice(text, unanswered) if is_question else None
     text = redactor.text(text)
     return complain(text, hint, status=FAILED)

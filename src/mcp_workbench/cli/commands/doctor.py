@@ -250,5 +250,15 @@ def _sum_up(found: list[Diagnosis]) -> None:
     counts = {severity: sum(each.severity == severity for each in left) for severity in ("error", "warning")}
     counted = [plural(count, word) for word, count in counts.items() if count]
     remark("note", " and ".join(counted) if counted else "nothing is wrong")
+    if (following := _next_step(left)) is not None:
+        remark("hint", following)
+
+
+def _next_step(left: list[Diagnosis]) -> str | None:
+    """Return the one thing to do next: what is safe to fix by itself, else what the most important finding asks for.
+    Notes need nothing."""
     if any(each.fix is not None for each in left):
-        remark("hint", "mcp-workbench doctor --fix fixes what is safe to fix")
+        return "mcp-workbench doctor --fix fixes what is safe to fix"
+    first = next((each for each in left if each.hint and each.severity != "note"), None)
+    # With a single finding its hint is just above.
+    return f"do this first: {first.hint}" if first is not None and len(left) > 1 else None

@@ -1,9 +1,8 @@
-"""`mcp-workbench find`: search for tools with the same code that answers agents."""
+"""`mcp-workbench find`: search for tools with the code that answers agents, and show people a line for each."""
 
 from __future__ import annotations
 
 import re
-import sys
 from typing import Final
 
 from msgspec import Raw
@@ -12,22 +11,26 @@ from mcp_workbench.cli.error_output import FAILED, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import configured_engine, interactive_client
 from mcp_workbench.cli.result_content import ResultContent
-from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.wrapping import folded, width_of
+from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.engine.economy.prose import clip
-from mcp_workbench.engine.economy.search_answer import FULL_DEFINITIONS, MORE, NOTHING
+from mcp_workbench.engine.economy.search_answer import FULL_DEFINITIONS, NOTHING
 from mcp_workbench.errors import WorkbenchError
 
 _MOST: Final = 1000
 _MAX_FOUND_REASON_LENGTH: Final = 100
 _MORE_ABOUT_SERVERS: Final = "More about servers: mcp-workbench doctor"
-_WHOLE: Final = "Full definitions: mcp-workbench list --open TOOLBOX --budget null."
+# As the search writes them: where a tool is, and how many there are.
+_PATH: Final = re.compile(r"[^/\s]+/[^/]+/.+")
+_COUNTED: Final = re.compile(r"(\d+) of (\d+): ")
 
 
 def run(parsed: Parsed) -> int:
     engine, redactor = configured_engine(parsed)
     words = " ".join(parsed.positionals)
     request: dict[str, object] = {"query": words}
+    is_for_people = not (parsed.has("as-agent") or parsed.has("json"))
+    if is_for_people:
+        request["detail"] = "names"
     toolbox = parsed.value("toolbox")
     if toolbox is not None:
         # Before anything is started: a misspelt name is refused with suggestions.
@@ -50,22 +53,38 @@ def run(parsed: Parsed) -> int:
         return complain(text, status=FAILED)
     if parsed.has("json"):
         stdout().json({"query": words, "text": text} if reading.structured is None else reading.structured)
+    elif is_for_people:
+        _show(stdout(), text)
     else:
-        stdout().text(folded(_for_people(text), width_of(sys.stdout)))
+        stdout().text(text)
     return FAILED if text.startswith(NOTHING) else 0
 
 
-def _for_people(text: str) -> str:
-    """Replace the advice for agents with advice for a shell."""
-    # The longer one first: it begins with the other.
-    text = text.replace(f"\n{FULL_DEFINITIONS}{MORE}", f"\n{_WHOLE} More: --limit N.")
-    text = text.replace(f"\n{FULL_DEFINITIONS}", f"\n{_WHOLE}")
+def _show(screen: Screen, text: str) -> None:
+    """Show a table of the tools, then what an agent is told besides, with advice for a shell."""
     found, *missing = re.split(r"\n(?=Not available: |Still starting: )", text)
-    if not missing:
-        return text
+    head, *lines = found.split("\n")
+    rows: list[list[Part]] = []
+    notes = []
+    for line in lines:
+        path, _, sentence = line.partition(" - ")
+        if _PATH.fullmatch(path):
+            rows.append([(path, "name"), sentence])
+        elif not line.startswith((FULL_DEFINITIONS, "Near: ", "In ")):
+            notes.append(line)
+    for note in [*notes] if rows else [head, *notes]:
+        screen.line(note)
+    if rows:
+        screen.table(["", ""], rows)
+    if matched := _COUNTED.match(head):
+        more = f"{matched[1]} of {matched[2]} matches; --limit N shows more. " if matched[1] != matched[2] else ""
+        screen.blank()
+        screen.line((f"{more}--as-agent also shows the arguments.", "dim"))
     # An agent has to decide whether to ask again and is told everything; a person wants to see what was found.
-    reasons = [clip(each.partition("\n")[0], _MAX_FOUND_REASON_LENGTH) for each in missing]
-    return "\n".join([found, "", *reasons, _MORE_ABOUT_SERVERS])
+    for each in missing:
+        screen.line(clip(each.partition("\n")[0], _MAX_FOUND_REASON_LENGTH))
+    if missing:
+        screen.line(_MORE_ABOUT_SERVERS)
 
 
 def _limit(text: str) -> int:

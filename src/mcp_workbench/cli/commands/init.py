@@ -18,7 +18,7 @@ from msgspec import Struct
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.screen import Part, stderr, stdout
+from mcp_workbench.cli.screen import Part, stderr, stdout, tilde
 from mcp_workbench.cli.serve import face_named
 from mcp_workbench.engine.config import trust
 from mcp_workbench.engine.config.choose import FILE_NAME, user_folder
@@ -26,6 +26,7 @@ from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.engine.face.client_behaviour import UNKNOWN, behaviours
 from mcp_workbench.engine.faces import DEFAULT_FACE, FACES
+from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.client_files import FoundFile, existing, present
 from mcp_workbench.setup.clients.client_paths import patterns, this_system
@@ -107,7 +108,7 @@ def run(parsed: Parsed) -> int:
         stdout().text(content.decode())
     if parsed.has("dry-run"):
         return 0
-    remark("note", f"written: {target}")
+    stderr().section("Written", tilde(target))
     write_record(target, servers, {each.client.name for each in files})
     if (proposal := sandbox_proposal({each.name: each.entry for each in servers})) is not None:
         remark("hint", proposal)
@@ -190,7 +191,7 @@ def _mention_folder_servers(files: list[FoundFile]) -> bool:
                     # Clients keep what they know of folders that are long gone.
                     if len(servers) > len(ours) and os.path.isdir(folder):
                         listed = ", ".join(name for name in servers if name not in ours)
-                        named.setdefault(found.client.title, {})[f"`{_with_tilde(folder)}` ({listed})"] = None
+                        named.setdefault(found.client.title, {})[f"`{tilde(folder)}` ({listed})"] = None
     for title, folders in named.items():
         shown = ", ".join([*folders][:_MOST_FOLDERS])
         more = f" and {len(folders) - _MOST_FOLDERS} more" if len(folders) > _MOST_FOLDERS else ""
@@ -204,11 +205,6 @@ def _servers_of_folders(found: FoundFile, file: ClientFile) -> dict[str, Servers
     except ConfigError:
         # Its errors were reported when it was read for its other servers.
         return {}
-
-
-def _with_tilde(folder: str) -> str:
-    home = os.path.join(this_system().home, "")
-    return f"~/{folder.removeprefix(home)}" if folder.startswith(home) else folder
 
 
 def _is_from_project(found: FoundFile) -> bool:
@@ -280,10 +276,11 @@ def _files(parsed: Parsed) -> list[FoundFile]:
 def _agreed(files: list[FoundFile], parsed: Parsed) -> list[FoundFile]:
     if parsed.has("yes") or parsed.has("from"):
         return files
-    rows: list[list[Any]] = [[str(number), each.client.title, each.path] for number, each in enumerate(files, 1)]
+    rows: list[list[Any]] = [[str(number), each.client.title, tilde(each.path)] for number, each in enumerate(files, 1)]
     screen = stderr()
     screen.line("These files of MCP clients are here:")
     screen.table(["", "", ""], rows, indent=2)
+    screen.blank()
     screen.flush()
     if not sys.stdin.isatty():
         raise UsageError(
@@ -305,8 +302,9 @@ def _edited(boxes: dict[str, Any], parsed: Parsed) -> dict[str, Any]:
     if not _can_ask(parsed):
         return boxes
     screen = stderr()
-    screen.line("These toolboxes are proposed; an agent chooses by their descriptions:")
+    screen.section("Toolboxes", "an agent chooses by their descriptions")
     screen.table(["", ""], [[(name, "name"), box["description"]] for name, box in boxes.items()], indent=2)
+    screen.blank()
     screen.flush()
     answer = _needed("Keep them as they are? [Y/n]")
     if answer.lower() in ("", "y", "yes"):
@@ -326,13 +324,14 @@ def _chosen_face(servers: list[ImportedServer], parsed: Parsed) -> str:
     if not _can_ask(parsed):
         return DEFAULT_FACE
     screen = stderr()
-    screen.line("What your clients see of these servers is a choice, called the face:")
+    screen.section("Face", "what your clients see of these servers")
     rows: list[list[Part]] = []
     for face in FACES.values():
         rows.append([(face.name, "name"), face.choice])
         if face.by_client:
             rows.append(["", (f"Here: {_seen_by_clients(servers)}.", "dim")])
     screen.table(["", ""], rows, indent=2)
+    screen.blank()
     screen.flush()
     while True:
         answer = _needed(f"Which one? [{DEFAULT_FACE}]").lower() or DEFAULT_FACE
@@ -343,7 +342,7 @@ def _chosen_face(servers: list[ImportedServer], parsed: Parsed) -> str:
 def _seen_by_clients(servers: list[ImportedServer]) -> str:
     """Return what each client of these servers is shown, where that depends on the client."""
     seen: dict[str, list[str]] = {}
-    for name in dict.fromkeys(source for server in servers for source in server.sources):
+    for name in _clients_of(servers):
         # Both kinds of VS Code say the same of themselves.
         known = behaviours().get(name.removesuffix("-insiders"), UNKNOWN)
         limit = f", up to {known.flat_up_to}," if known.flat_up_to else ""
@@ -370,8 +369,13 @@ def _list_found(servers: list[ImportedServer], *, of_stranger: bool) -> None:
         rows.append([(server.name, "name"), ", ".join(server.sources), first])
         rows += [["", "", (line, "dim")] for line in more]
     screen = stderr()
-    screen.table(["server", "from", "what it is"], rows)
+    screen.section("Found", f"{plural(len(servers), 'server')} in {plural(len(_clients_of(servers)), 'client')}")
+    screen.table(["server", "from", "what it is"], rows, indent=2)
     screen.flush()
+
+
+def _clients_of(servers: list[ImportedServer]) -> list[str]:
+    return list(dict.fromkeys(source for server in servers for source in server.sources))
 
 
 def _report_left_out(imported: Imported, servers: list[ImportedServer]) -> None:
@@ -392,26 +396,33 @@ def _as_json(target: str, servers: list[ImportedServer], imported: Imported, con
 
 
 def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
-    had = dict.fromkeys(source for server in servers for source in server.sources)
-    here = [name for name in had if not find(name).import_only] or [client.name for client in present()][:1]
+    here = [name for name in _clients_of(servers) if not find(name).import_only] or [
+        client.name for client in present()
+    ][:1]
     project = " --project" if parsed.has("project") else ""
     named = f"mcp-workbench install {' '.join(here) or 'CLIENT'}{project}"
     hint = f"{named} adds the workbench; with --replace, in place of the servers there"
     if parsed.has("no-check") or parsed.has("json"):
-        remark("hint", hint)
+        _say_next(hint)
         return 0
     from mcp_workbench.cli.dispatch import carry_out
     from mcp_workbench.cli.usage import COMMANDS
 
     check = COMMANDS["check"]
+    stderr().section("Check", "every server is started once")
     try:
         status = carry_out(check, check.parse(["--connect", "--config", target]))
     except KeyboardInterrupt:
         remark("note", f"interrupted; `{target}` is written, and mcp-workbench check --connect starts the servers")
-        remark("hint", hint)
+        _say_next(hint)
         raise
     if status:
         hint = f"{named} adds the workbench; fix the servers that failed before you use --replace"
-    remark("hint", hint)
+    _say_next(hint)
     # A missing variable is not wrong usage of this command.
     return FAILED if status else 0
+
+
+def _say_next(hint: str) -> None:
+    stderr().section("Next")
+    remark("hint", hint)

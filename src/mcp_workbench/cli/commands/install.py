@@ -15,12 +15,11 @@ from typing import Any, Final
 from mcp_workbench.cli.consent import agrees
 from mcp_workbench.cli.error_output import complain, remark, status_of
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.screen import Part, stderr, stdout
+from mcp_workbench.cli.screen import Part, stderr, stdout, tilde
 from mcp_workbench.cli.settings import clients_named
 from mcp_workbench.engine.config import trust
 from mcp_workbench.engine.config.choose import FILE_NAME, own_file
 from mcp_workbench.engine.config.load import load, read
-from mcp_workbench.engine.printable import visible
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup import client_commands
 from mcp_workbench.setup.client_changes import by_command, changes, make_change, new_run
@@ -72,7 +71,20 @@ def run(parsed: Parsed) -> int:
             results.append({"client": client.name, "error": message, "hint": hint})
     if parsed.has("json"):
         stdout().json(results)
+    elif not parsed.has("dry-run"):
+        changed = {each["client"] for each in results if each.get("changed")}
+        _say_next([client for client in chosen if client.name in changed])
     return status_of(failed, len(chosen))
+
+
+def _say_next(changed: list[Client]) -> None:
+    """Say once for all clients what to do now, and how to take it back."""
+    if not changed:
+        return
+    stderr().section("Next")
+    if restarted := [client.title for client in changed if client.graphical]:
+        remark("note", f"quit and restart {', '.join(restarted)}")
+    remark("hint", f"mcp-workbench install --undo {' '.join(client.name for client in changed)} takes this back")
 
 
 def _ask_for_consent(chosen: list[Client], scope: Scope, config: str, parsed: Parsed) -> None:
@@ -157,6 +169,8 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     results = []
     run = new_run()
     for found in to_write(client, scope):
+        if not parsed.has("json"):
+            stderr().section(client.title, tilde(found.path))
         _check_link(found.path, scope)
         plan = plan_for(found, name, config, replaces=parsed.has("replace"))
         result: dict[str, Any] = {
@@ -176,7 +190,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
                 "warning", f"`{other}` is removed from {client.title}, but its program `{program}` is not found here"
             )
         if plan.is_done:
-            remark("note", f"{client.title} already has the workbench, in `{found.path}`")
+            remark("note", f"{client.title} already has the workbench, in `{tilde(found.path)}`")
             continue
         _show(plan, to_stdout=parsed.has("dry-run") and not parsed.has("json"))
         _warn_of_secrets(plan)
@@ -189,9 +203,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
                 remark("warning", f"interrupted; mcp-workbench install --undo {client.name} restores what was there")
             raise
         if not parsed.has("json"):
-            stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {found.path}")
-        if client.graphical:
-            remark("note", f"quit {client.title} and start it again")
+            stdout().line((client.title, "strong"), ": ", ("installed", "good"), f" as {name} in {tilde(found.path)}")
         if (note := untrusted_note(client, os.getcwd())) is not None:
             remark("note", note)
         if missing := [each for each in withheld_variables(client, config) if each not in os.environ]:
@@ -201,8 +213,6 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
                 f"{client.title} does not pass on {listed}, which the configuration refers to; "
                 "use ${keyring:…}, ${file:…} or envFile there",
             )
-    if any(each["changed"] for each in results) and not parsed.has("dry-run"):
-        remark("hint", f"mcp-workbench install --undo {client.name} takes this back")
     return results
 
 
@@ -238,7 +248,7 @@ def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
     if found.file.format == "json" and plan.before and has_comments(plan.before):
         remark("warning", f"`{found.path}` holds comments or trailing commas, which {found.client.title} may refuse")
     shown = edit_preview(found, plan.before, plan.after, plan.name, plan.entry, plan.removed)
-    screen.text(visible(shown))
+    screen.clipped(shown)
     screen.flush()
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.needs import Need, needs_of
-from mcp_workbench.cli.screen import Part, Screen, Style, stdout
+from mcp_workbench.cli.screen import Part, Screen, Style, stdout, tilde
 from mcp_workbench.cli.server_copies import BROKEN, ServerCopies, details_of, duration, grouped
 from mcp_workbench.engine.observe.status_socket import query_all, reports
 from mcp_workbench.engine.printable import one_line
@@ -95,12 +94,6 @@ def _show_in_short(screen: Screen, status: dict[str, Any]) -> None:
         screen.table(header, rows, indent=2, right=range(2, len(header)))
     else:
         screen.line("no server", indent=2)
-
-
-def tilde(path: str) -> str:
-    """A path as people write it."""
-    home = os.path.expanduser("~")
-    return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path
 
 
 def _show(screen: Screen, status: dict[str, Any]) -> None:

@@ -60,8 +60,8 @@ Exit code: 0, 1 if no server of the toolbox could be reached, 2 if there is no s
         "find [OPTIONS] WORDS…",
         "search for tools as an agent does",
         """
-Searches for tools by what they do, as an agent does with open_toolbox. The text is what the agent gets, except for the
-advice at the end; with --json it is exactly what the agent gets.
+Searches for tools by what they do, as an agent does with open_toolbox, and shows a line for each: its path, and what it
+does. With --as-agent or --json you see what the agent gets.
 Servers that have not been listed yet are started to say what they offer; --no-cache asks all of them again.
 
     mcp-workbench find create an issue
@@ -73,6 +73,7 @@ Exit code: 0, 1 if nothing was found or no server could be reached, 2 if there i
             CONFIG,
             Flag("toolbox", "NAME", "only in this toolbox"),
             Flag("limit", "N", "at most this many tools"),
+            Flag("as-agent", None, "print exactly the text that an agent gets"),
             JSON,
             NO_CACHE,
             PRIVATE,
