@@ -163,10 +163,16 @@ def oauth_of(context: Mapping[str, Any]) -> dict[str, Any]:
         "client_secret": "clientSecret",
         "private_key_pem": "privateKey",
         "signing_algorithm": "signingAlgorithm",
+        "idp_issuer": "identityProvider",
+        "idp_client_id": "identityClientId",
+        "idp_id_token": "identityToken",
+        "valid_jwt": "identityToken",
     }
     settings = {ours: context[theirs] for theirs, ours in names.items() if theirs in context}
     if "/client-credentials" in os.environ.get("MCP_CONFORMANCE_SCENARIO", ""):
         settings["grant"] = "client_credentials"
+    if "identityToken" in settings:
+        settings["grant"] = "jwt_bearer"
     return {"clientMetadataUrl": CLIENT_METADATA_URL, **settings}
 
 
@@ -185,7 +191,7 @@ async def drive(era: str, url: str, *, through_front_end: bool = False) -> None:
         sharing = {"shared": True, "sharedIdleExit": 0.1} if through_front_end else {}
         config.write_text(json.dumps({"mcpServers": {"suite": server}, **sharing}))
         # A machine signs in by itself.
-        is_person = is_auth and server["oauth"].get("grant") != "client_credentials"
+        is_person = is_auth and "grant" not in server["oauth"]
         sign_in = (lambda: log_in(config, environ)) if is_person else None
         if sign_in is not None and not await sign_in():
             sys.exit("not signed in")

@@ -38,10 +38,10 @@ AUTH_EXTENSIONS: Final = {
     "client-credentials-basic": True,
     "2025-03-26-oauth-metadata-backcompat": True,
     "2025-03-26-oauth-endpoint-fallback": True,
-    "enterprise-managed-authorization": False,
+    "enterprise-managed-authorization": True,
     "dpop": True,
     "dpop-nonce": True,
-    "wif-jwt-bearer": False,
+    "wif-jwt-bearer": True,
 }
 
 

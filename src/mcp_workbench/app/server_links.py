@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -289,7 +289,25 @@ def sign_in_target(entry: ServerEntry, config: ServerConfig, principal: str) -> 
     own = principal in OWN_PRINCIPALS
     if not own:
         command += f" --as {quote(principal)}"
-    return SignInTarget("" if own else principal, config.url, config.oauth, command, entry.context.environ)
+    environ = entry.context.environ
+    return SignInTarget(
+        "" if own else principal, config.url, config.oauth, command, environ, _identity_fetcher(entry, environ)
+    )
+
+
+def _identity_fetcher(entry: ServerEntry, environ: Mapping[str, str]) -> Callable[[], Awaitable[str]] | None:
+    """What fetches `identityToken` of a server anew, if it refers to something that can change."""
+    field = ("oauth", "identity_token")
+    value = next((each for each in entry.config.references if each.field == field), None)
+    if value is None or any(getattr(part, "kind", "") == "variable" for part in value.parts):
+        return None
+
+    async def fetch() -> str:
+        from mcp_workbench.signin.secrets.resolve import resolve_value
+
+        return (await resolve_value(value, environ)).text
+
+    return fetch
 
 
 def are_users_here(auth: AuthConfig | None, proxy: ProxyConfig | None, serving: str | None) -> bool:

@@ -4,7 +4,7 @@
   for a server, refreshed before it expires.
 - `flow`: the sign-in as generators, without I/O, built from `discovery`, `client_registration`, `challenge` and
   `token_requests`; `flow_io` defines its requests and responses, `flow_runner` performs them.
-- `dpop`: tokens bound to a key.
+- `dpop`: tokens bound to a key; `identity_grant`: access with an identity that somebody else vouches for.
 - `sign_in_target`: whose sign-in it is, and which stored records belong to it.
 - `profiles`: servers that deviate from the specification.
 - `store`, `store_location`, `token_encryption`: tokens at rest; `assertion`: clients that authenticate with a key.

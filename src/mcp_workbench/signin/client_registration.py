@@ -65,7 +65,7 @@ def configured(server: AuthorizationServer, profile: Profile) -> OAuthClient:
         if profile.private_key:
             method = PRIVATE_KEY
         else:
-            method = _method_with_secret(supported) if profile.client_secret else NONE
+            method = method_with_secret(supported) if profile.client_secret else NONE
     return OAuthClient(issuer=server.identifier, id=profile.client_id, auth_method=method)
 
 
@@ -85,7 +85,7 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url:
     asked = discovery.profile.token_auth_method
     if asked is None:
         # A program on the user's machine cannot keep a secret, so we are a public client wherever the server allows it.
-        asked = NONE if not supported or NONE in supported else _method_with_secret(supported)
+        asked = NONE if not supported or NONE in supported else method_with_secret(supported)
     # Where the server offers device codes, one registration covers both grants.
     by_code = [] if redirect_uri is None else ["authorization_code"]
     by_device = [DEVICE_GRANT] if server.device_authorization_endpoint is not None else []
@@ -137,10 +137,10 @@ def _method_given(said: object, secret: str | None, asked: str, supported: tuple
         return said
     if supported == (NONE,):
         return NONE
-    return POST if not supported or POST in supported else _method_with_secret(supported) if said is None else asked
+    return POST if not supported or POST in supported else method_with_secret(supported) if said is None else asked
 
 
-def _method_with_secret(supported: tuple[str, ...]) -> str:
+def method_with_secret(supported: tuple[str, ...]) -> str:
     """The method to authenticate with a secret. RFC 8414: `client_secret_basic` where the metadata names none."""
     return next((method for method in (BASIC, POST) if method in supported), POST if NONE in supported else BASIC)
 

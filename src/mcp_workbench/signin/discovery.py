@@ -80,7 +80,7 @@ def discover(url: str, challenge: Challenge, settings: OAuthConfig | None) -> Re
     named_by = None if own.issuer or origin_of(issuer) == origin_of(url) else url
     checked_url(issuer, "the authorization server", named_by=named_by)
     resource = _resource(url, document, profile)
-    server, warnings = yield from _server_metadata(issuer, named_by, profile, is_guessed=is_guessed)
+    server, warnings = yield from server_metadata(issuer, named_by, profile, is_guessed=is_guessed)
     supported = None if document is None else document.get("scopes_supported")
     return Discovery(
         server=server,
@@ -134,7 +134,7 @@ def _resource_metadata(url: str, challenge: Challenge) -> Requests[dict[str, Any
     return None
 
 
-def _server_metadata(
+def server_metadata(
     issuer: str, named_by: str | None, profile: Profile, *, is_guessed: bool
 ) -> Requests[tuple[AuthorizationServer, tuple[str, ...]]]:
     for place in server_metadata_urls(issuer):

@@ -81,7 +81,7 @@ Steps = Generator[
 
 def sign_in(attempt: SignInRequest) -> Steps[Grant]:
     """The authorization code grant with PKCE."""
-    discovery = yield from _discover(attempt)
+    discovery = yield from bound_discovery(attempt)
     server = discovery.server
     if server.authorization_endpoint is None or attempt.redirect_uri is None:
         raise SignInFailed(
@@ -119,10 +119,10 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
         "resource": discovery.resource,
     }
     given = yield from token_requests.ask(server.token_endpoint, client, discovery.profile.credentials, asked, key)
-    return _granted(discovery, client, given, scopes, key)
+    return granted(discovery, client, given, scopes, key)
 
 
-def _granted(
+def granted(
     discovery: Discovery, client: OAuthClient, tokens: Tokens, scopes: tuple[str, ...], key: ProofKey | None
 ) -> Grant:
     """RFC 9449, section 5: an authorization server may give a bearer token all the same, which is not always enough."""
@@ -136,7 +136,7 @@ def _granted(
     return Grant(discovery=discovery, client=client, tokens=tokens, scopes=scopes, dpop_key=written)
 
 
-def _discover(attempt: SignInRequest) -> Requests[Discovery]:
+def bound_discovery(attempt: SignInRequest) -> Requests[Discovery]:
     """*Authorization Server Binding*: configured credentials are for one authorization server. Otherwise an MCP server
     could have the secret sent to another one, unnoticed."""
     discovery = yield from discover(attempt.url, attempt.challenge, attempt.settings)
@@ -223,7 +223,7 @@ class RefreshGrant(Struct, frozen=True):
 
 def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
     """The client credentials grant, for machines: the client acts for itself, without a user."""
-    discovery = yield from _discover(attempt)
+    discovery = yield from bound_discovery(attempt)
     if not discovery.profile.client_id:
         raise SignInFailed(
             "`client_credentials` needs a client",
@@ -235,12 +235,12 @@ def client_credentials(attempt: SignInRequest) -> Requests[Grant]:
     asked = {"grant_type": "client_credentials", "scope": " ".join(scopes), "resource": discovery.resource}
     endpoint, credentials = discovery.server.token_endpoint, discovery.profile.credentials
     given = yield from token_requests.ask(endpoint, client, credentials, asked, key)
-    return _granted(discovery, client, given, scopes, key)
+    return granted(discovery, client, given, scopes, key)
 
 
 def device_code(attempt: SignInRequest) -> Steps[Grant]:
     """The device code grant (RFC 8628): the user enters a code on another device."""
-    discovery = yield from _discover(attempt)
+    discovery = yield from bound_discovery(attempt)
     server = discovery.server
     if server.device_authorization_endpoint is None:
         raise SignInFailed(
@@ -272,7 +272,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
             pause = min(pause + DEVICE_PAUSE, LONGEST_DEVICE_PAUSE)
         elif error != "authorization_pending":
             found = token_requests.read(answer, origin_of(server.token_endpoint))
-            return _granted(discovery, client, found, scopes, key)
+            return granted(discovery, client, found, scopes, key)
     raise SignInFailed("the code was not entered in time", hint="start again")
 
 

@@ -19,7 +19,7 @@ WARN_SHARE: Final = 0.1
 
 def ends_at(record: SignInRecord) -> float | None:
     """When the user has to sign in again, in seconds since 1970; None if that is unknown."""
-    if record.grant == "client_credentials" or record.ended or not record.access_token:
+    if record.grant != "authorization_code" or record.ended or not record.access_token:
         return None
     if record.refresh_token is None:
         return record.expires_at

@@ -17,6 +17,8 @@ from msgspec.json import decode
 from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin.assertion import Credentials
 
+GrantKind = Literal["authorization_code", "client_credentials", "jwt_bearer"]
+
 
 class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The deviations of one server, with the user's settings applied."""
@@ -27,7 +29,11 @@ class Profile(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     key_id: str | None = None
     signing_algorithm: str | None = None
     client_metadata_url: str | None = None
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    grant: GrantKind = "authorization_code"
+    identity_provider: str | None = None
+    identity_client_id: str | None = None
+    identity_client_secret: str | None = None
+    identity_token: str | None = None
     # None: determined by the challenge and the metadata.
     scopes: tuple[str, ...] | None = None
     # None: taken from the metadata; "": not sent.

@@ -6,19 +6,23 @@ Knows nothing about how tokens are obtained.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from mcp_workbench.engine.config.oauth_settings import OAuthConfig
+from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.store import Contents, SignInRecord
 
 _UNSET = OAuthConfig()
 CODE_GRANT = "authorization_code"
+# OpenID Connect: with it, the authorization server says who signed in.
+OPENID = "openid"
+NO_CHALLENGE = Challenge()
 
 
 class SignInTarget:
     """One principal at one server, with the configured sign-in settings."""
 
-    __slots__ = ("command", "environ", "principal", "server", "settings", "url")
+    __slots__ = ("challenge", "command", "environ", "fetch_identity", "principal", "server", "settings", "url")
 
     def __init__(
         self,
@@ -27,6 +31,8 @@ class SignInTarget:
         settings: OAuthConfig | None,
         command: str,
         environ: Mapping[str, str] = os.environ,
+        fetch_identity: Callable[[], Awaitable[str]] | None = None,
+        challenge: Challenge = NO_CHALLENGE,
     ) -> None:
         self.principal = principal
         self.url = url
@@ -38,6 +44,36 @@ class SignInTarget:
         self.command = command
         # Proxies to the authorization server are taken from the environment of the client that uses the server.
         self.environ = environ
+        # Fetches `identityToken` again: it may be valid for minutes. None where it does not refer to anything.
+        self.fetch_identity = fetch_identity
+        # What a sign-in starts from where the server has said nothing.
+        self.challenge = challenge
+
+    @property
+    def provider(self) -> SignInTarget | None:
+        """The identity provider that the user signs in to instead; None if it is the server itself, or nobody does."""
+        said = self.settings
+        if said is None or said.grant != "jwt_bearer" or said.identity_provider is None or said.identity_token:
+            return None
+        settings = OAuthConfig(
+            client_id=said.identity_client_id,
+            client_secret=said.identity_client_secret,
+            issuer=said.identity_provider,
+            # It is a sign-in to the provider itself, not to one of its resources.
+            resource="",
+            callback_host=said.callback_host,
+            callback_port=said.callback_port,
+            account=said.account,
+        )
+        # Known, so that nobody is asked what it is.
+        challenge = Challenge(scope=(OPENID,), is_known=True)
+        return SignInTarget(
+            self.principal, said.identity_provider, settings, self.command, self.environ, challenge=challenge
+        )
+
+    @property
+    def is_provider(self) -> bool:
+        return OPENID in self.challenge.scope
 
     @property
     def key(self) -> tuple[str | None, ...]:

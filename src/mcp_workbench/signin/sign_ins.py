@@ -20,7 +20,7 @@ from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.transport.http.client.http_client import HttpClient
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.back_off import BackOff
-from mcp_workbench.signin.challenge import Challenge, parse
+from mcp_workbench.signin.challenge import parse
 from mcp_workbench.signin.client_registration import OAuthClient
 from mcp_workbench.signin.flow import Grant, SignInRequest
 from mcp_workbench.signin.flow_io import AuthorizationRequest, DeviceCodeWait, SignInFailed
@@ -221,7 +221,7 @@ class SignIns:
         source = self._sources.get(key)
         if source is None:
             source = self._sources[key] = SignedInHeaders(
-                target, base, self.store, self._client, self._redactor, self._back_off
+                target, base, self.store, self._client, self._redactor, self._back_off, self.source
             )
         # The client secret may have changed since.
         source.target = target
@@ -229,6 +229,7 @@ class SignIns:
 
     async def begin(self, target: SignInTarget, *, new_client: bool = False) -> BrowserSignIn:
         """Start a sign-in, or join the one in progress; return when there is a page to visit. Raises `SignInFailed`."""
+        target = target.provider or target
         key = target.key
         sign_in = self._visits.get(key)
         if sign_in is None or sign_in.task is None or sign_in.task.done():
@@ -240,7 +241,7 @@ class SignIns:
 
     def under_way(self, target: SignInTarget) -> BrowserSignIn | None:
         """The sign-in in progress for this target, once its page has been shown."""
-        sign_in = self._visits.get(target.key)
+        sign_in = self._visits.get((target.provider or target).key)
         return sign_in if sign_in is not None and sign_in.page.done() else None
 
     async def sign_in_by_device(self, target: SignInTarget, show: Callable[[DeviceCodeWait], None]) -> SignInRecord:
@@ -251,6 +252,7 @@ class SignIns:
                 show(step)
             await asyncio.sleep(step.seconds)
 
+        target = target.provider or target
         await self.store.unlock()
         attempt = self._attempt(target, None, new_client=False)
         steps = flow.device_code(attempt)
@@ -270,6 +272,9 @@ class SignIns:
 
         await self.store.change(change)
         self._look_again(target)
+        if target.provider is not None:
+            # Otherwise the next call would get another token without asking.
+            return await self.sign_out(target.provider)
         if not found:
             return None, False
         record, token = found[0], found[0].refresh_token or found[0].access_token
@@ -327,7 +332,7 @@ class SignIns:
         wanted = contents.wanted_at(target.principal, target.server)
         return SignInRequest(
             url=target.url,
-            challenge=Challenge() if wanted is None else parse(wanted.challenge),
+            challenge=target.challenge if wanted is None else parse(wanted.challenge),
             settings=target.settings,
             redirect_uri=redirect_uri,
             earlier_scopes=() if wanted is None else wanted.scopes,

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 from weakref import finalize
 
 from msgspec.structs import replace
@@ -66,9 +66,12 @@ class SignedInHeaders:
         client: Callable[[], HttpClient],
         redactor: Redactor,
         back_off: BackOff,
+        source_of: Callable[[SignInTarget, Mapping[str, str]], SignedInHeaders],
     ) -> None:
         self.target = target
         self._back_off = back_off
+        # Of the identity provider, where the user signs in there.
+        self._source_of = source_of
         self._redactor = redactor
         self._base = base
         self._store = store
@@ -211,8 +214,10 @@ class SignedInHeaders:
     async def _machine_token(self, issuer: str | None) -> SignInRecord:
         target = self.target
         attempt = SignInRequest(url=target.url, settings=target.settings, bound_issuer=issuer, now=time.time())
-        steps = flow.client_credentials(attempt)
-        grant = await run(steps, self._client(), environ=target.environ)
+        if profile_for(target.url, target.settings).grant == "jwt_bearer":
+            grant = await self._identified(attempt)
+        else:
+            grant = await run(flow.client_credentials(attempt), self._client(), environ=target.environ)
         self._back_off.answered(issuer or origin_of(target.url))
         record = record_of(target, grant)
         try:
@@ -221,6 +226,38 @@ class SignedInHeaders:
             # Nothing is lost with it: a machine can always get another one.
             log.warning("%s; the new token is used all the same", error.message)
         return record
+
+    async def _identified(self, attempt: SignInRequest) -> Grant:
+        """Access with an identity, fetched now because it may be valid for minutes only."""
+        from mcp_workbench.signin.identity_grant import IdentityRefused, jwt_bearer
+
+        target, source = self.target, None
+        if target.provider is not None:
+            source = self._source_of(target.provider, {})
+            identity = await source.identity_token()
+        elif target.fetch_identity is not None:
+            identity = await target.fetch_identity()
+        else:
+            identity = (target.settings and target.settings.identity_token) or ""
+        if not identity:
+            raise SignInFailed(
+                "`jwt_bearer` needs an identity",
+                hint="set `identityProvider` or `identityToken` in `oauth` of this server",
+            )
+        self._redactor.replace(self._owner, secrets_fetched(identity))
+        try:
+            return await run(jwt_bearer(attempt, identity), self._client(), environ=target.environ)
+        except IdentityRefused as error:
+            if source is None:
+                raise
+            raise source._needed(f"wants you to sign in again: {error.message}") from None
+
+    async def identity_token(self) -> str:
+        """Of an identity provider: the ID token of whoever signed in. Raises `SignInNeeded`."""
+        await self.fetch()
+        if self._record is None or not self._record.id_token:
+            raise self._needed("wants you to sign in")
+        return self._record.id_token
 
     async def _refreshed(self, record: SignInRecord, turn: RefreshTurn) -> SignInRecord:
         target, now = self.target, time.time()
@@ -275,7 +312,7 @@ class SignedInHeaders:
 
     def _conceal(self, record: SignInRecord) -> None:
         """Redact the tokens, because servers quote what they were sent."""
-        secrets = (record.access_token, record.refresh_token, record.client.secret)
+        secrets = (record.access_token, record.refresh_token, record.client.secret, record.id_token)
         hidden = [each for secret in secrets if secret for each in secrets_fetched(secret)]
         self._redactor.replace(self._owner, hidden)
 
@@ -306,7 +343,7 @@ class SignedInHeaders:
         return self._key
 
     def _is_machine(self) -> bool:
-        return profile_for(self.target.url, self.target.settings).grant == "client_credentials"
+        return profile_for(self.target.url, self.target.settings).grant != "authorization_code"
 
     def _needed_again(self, record: SignInRecord) -> SignInNeeded:
         return self._needed("wants you to sign in again" + (f": {record.ended}" if record.ended else ""))
@@ -335,6 +372,7 @@ def record_of(target: SignInTarget, grant: Grant) -> SignInRecord:
         grant=grant.discovery.profile.grant,
         account=account_in(grant.tokens.id_token),
         dpop_key=grant.dpop_key,
+        id_token=(grant.tokens.id_token or "") if target.is_provider else "",
     )
     days = grant.discovery.profile.grant_days
     record = replace(record, grant_limit_at=None if days is None else now + days * DAY)
@@ -353,11 +391,15 @@ async def keep(store: TokenStore, target: SignInTarget, record: SignInRecord) ->
 
 def with_tokens(record: SignInRecord, tokens: Tokens, now: float) -> SignInRecord:
     """The record with new tokens. Without a new refresh token, the old one stays valid (RFC 6749, section 6)."""
+    ends = [] if tokens.expires_in is None else [now + tokens.expires_in]
+    if record.id_token and tokens.id_token and (end := expiry_of(tokens.id_token)) is not None:
+        ends.append(end)
     return replace(
         record,
         access_token=tokens.access_token,
         refresh_token=tokens.refresh_token or record.refresh_token,
-        expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
+        id_token=(tokens.id_token or record.id_token) if record.id_token else "",
+        expires_at=min(ends, default=None),
         obtained_at=now,
         refresh_ends_at=None if tokens.refresh_expires_in is None else now + tokens.refresh_expires_in,
         scopes=record.scopes if tokens.scopes is None else tokens.scopes,
@@ -374,20 +416,29 @@ def due_at(record: SignInRecord) -> float:
 
 def account_in(id_token: str | None) -> str | None:
     """The account named by an ID token. Only shown to people, so it is not verified."""
+    claims = _claims(id_token)
+    found = next((claims[name] for name in ("email", "preferred_username", "name", "sub") if claims.get(name)), None)
+    return found[:200] if isinstance(found, str) else None
+
+
+def expiry_of(id_token: str) -> float | None:
+    """When an ID token expires. Decides only when a new one is fetched, so it is not verified."""
+    found = _claims(id_token).get("exp")
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def _claims(token: str | None) -> dict[str, Any]:
     import base64
 
     from msgspec import MsgspecError
     from msgspec.json import decode
 
     try:
-        body = (id_token or "").split(".")[1]
+        body = (token or "").split(".")[1]
         claims = decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        found = next(
-            (claims[name] for name in ("email", "preferred_username", "name", "sub") if claims.get(name)), None
-        )
-    except (IndexError, ValueError, MsgspecError, AttributeError, TypeError):
-        return None
-    return found[:200] if isinstance(found, str) else None
+    except (IndexError, ValueError, MsgspecError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _serves(record: SignInRecord | None, refused: str | None) -> bool:

@@ -16,7 +16,7 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, BinaryIO, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from msgspec import MsgspecError, Struct, field
 from msgspec.json import decode, encode, format
@@ -24,6 +24,7 @@ from msgspec.json import decode, encode, format
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.signin import store_location
 from mcp_workbench.signin.client_registration import OAuthClient
+from mcp_workbench.signin.profiles import GrantKind
 from mcp_workbench.signin.refresh_turn import RefreshTurn, is_kept, try_lock
 from mcp_workbench.signin.store_location import FILE_NAME, SEALED_HEAD, StoreUnusable
 
@@ -66,7 +67,7 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
     # Every scope requested, granted or not, so that a refused one is not requested over and over.
     asked: tuple[str, ...] = ()
     account: str | None = None
-    grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
+    grant: GrantKind = "authorization_code"
     # Why the user has to sign in again; "" if they do not.
     ended: str = ""
     # When the grant expires even if it is refreshed, and when the refresh token does, if the server said so.
@@ -74,6 +75,8 @@ class SignInRecord(Struct, frozen=True, kw_only=True):
     refresh_ends_at: float | None = None
     # The private key that the tokens are bound to, as a JWK; "" for bearer tokens.
     dpop_key: str = ""
+    # Of a sign-in to an identity provider; "" for all others, which have no use for it.
+    id_token: str = ""
 
     @property
     def key(self) -> tuple[str | None, ...]:

@@ -77,7 +77,8 @@ def warnings(config: WorkbenchConfig) -> list[str]:
         if server.url is None:
             continue
         command = f"mcp-workbench auth login {shlex.quote(server.name)}"
-        record = SignInTarget("", server.url, server.oauth, command).find(contents)
+        target = SignInTarget("", server.url, server.oauth, command)
+        record = (target.provider or target).find(contents)
         if record is not None and (text := note(record, command, time.time())):
             found.append(f"{server.name}: {text}")
     return found
@@ -88,7 +89,8 @@ def state_of(record: SignInRecord) -> str:
     if record.ended or not record.access_token:
         return "needs sign-in"
     if record.expires_at is not None and record.expires_at <= time.time():
-        return "refreshed at next use" if record.refresh_token else "needs sign-in"
+        is_renewed = record.refresh_token or record.grant != "authorization_code"
+        return "refreshed at next use" if is_renewed else "needs sign-in"
     return "signed in"
 
 

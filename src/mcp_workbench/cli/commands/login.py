@@ -35,8 +35,11 @@ def run(parsed: Parsed) -> int:
         raise UsageError(
             f"`{name}` already has a token in `headers`", hint="remove `Authorization` there to sign in instead"
         )
-    if entry.config.oauth is not None and entry.config.oauth.grant == "client_credentials":
+    oauth = entry.config.oauth
+    if oauth is not None and oauth.grant == "client_credentials":
         raise UsageError(f"`{name}` signs in by itself, as the client in `oauth`")
+    if oauth is not None and oauth.grant == "jwt_bearer" and (oauth.identity_token or not oauth.identity_provider):
+        raise UsageError(f"`{name}` signs in by itself, with `identityToken` in `oauth`")
     access.run(lambda: _login(access, entry, parsed))
     return 0
 

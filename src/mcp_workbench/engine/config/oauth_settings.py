@@ -54,8 +54,23 @@ class OAuthConfig(Declared, frozen=True, kw_only=True, rename="camel"):
     )
     client_metadata_url: str | None = setting(Url(), "The address of the client ID metadata document that you publish.")
     grant: str | None = setting(
-        one_of("authorization_code", "client_credentials"),
-        "`client_credentials` for machines: nobody signs in, the client is the user.",
+        one_of("authorization_code", "client_credentials", "jwt_bearer"),
+        "`client_credentials` for machines: nobody signs in, the client is the user. `jwt_bearer` for an identity: of "
+        "`identityProvider`, or `identityToken`.",
+    )
+    identity_provider: str | None = setting(
+        Url(),
+        "For `jwt_bearer`: your company's identity provider, where you sign in once for all servers that use it.",
+    )
+    identity_client_id: str | None = setting(Text(), "The client that is registered there.")
+    identity_client_secret: str | None = setting(
+        Text(), "The secret of that client. Never printed.", is_secret=True, fetches=True
+    )
+    identity_token: str | None = setting(
+        Text(),
+        "For `jwt_bearer`: a signed token that says who you are. Fetched again for each access token. Never printed.",
+        is_secret=True,
+        fetches=True,
     )
     scopes: tuple[str, ...] | None = setting(
         Texts("a list of scopes"), "Scopes to request, instead of those the server names."
