@@ -166,7 +166,7 @@ class FrontEndLink(DescriptorLink):
             for line in self.unannounced():
                 self.send_control(line)
         # As in `DescriptorLink`, inlined because it is on the path of every call.
-        writer.write(*parts, b"\n")
+        writer.write_line(parts)
         if writer.unsent_bytes > PAUSE_ABOVE:
             self._on_unread(parts)
 

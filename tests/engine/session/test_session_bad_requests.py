@@ -44,7 +44,7 @@ async def test_a_call_that_ends_late_does_not_end_another_one_with_its_id() -> N
         client.send_raw({"id": first.id, "method": "prompts/get", "params": {"name": "box:server:write"}})
         second = client.session.calls[late.id]
         assert second is not late
-        client.session.finish(late, "result", b"{}")
+        client.session.finish(late, "result", (b"{}",))
         assert client.session.calls[late.id] is second and first.answer is None
 
 

@@ -37,6 +37,10 @@ class State(Enum):
     FAILED = "failed"  # failed too often; started again only when asked explicitly, or after a while
 
 
+# Bound once: up to Python 3.11, a member of an enumeration is slow to read.
+READY: Final = State.READY
+
+
 class Event(Enum):
     """What can happen to a connection."""
 

@@ -31,6 +31,7 @@ ASKING: Final = "input_required"
 _find_escaped_letter: Final = re.compile(rb"\\u00[4-7]").search
 CACHEABLE: Final = frozenset({"resources/read"})
 COMPLETE: Final = b'"resultType":"complete"'
+IS_ERROR: Final = b'"isError"'
 BACKSLASH: Final = 0x5C
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
 _NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
@@ -85,7 +86,7 @@ def is_ordinary(result: bytes) -> bool:
         return False
     if BACKSLASH in result and _find_escaped_letter(result) is not None:
         return False
-    return not result.partition(b'"isError"')[1] or may_be_failure(result) is None
+    return not result.partition(IS_ERROR)[1] or may_be_failure(result) is None
 
 
 def modern_head(server_info: Raw | bytes) -> bytes:

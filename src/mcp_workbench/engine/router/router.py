@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.downstream.clients import ConnectionClients
-from mcp_workbench.engine.downstream.lifecycle import State
+from mcp_workbench.engine.downstream.lifecycle import READY
 from mcp_workbench.engine.downstream.pool import Pool
 from mcp_workbench.engine.downstream.sharing import SHARED
 from mcp_workbench.engine.face.base import Face, Params, unsupported
@@ -159,7 +159,13 @@ class Router:
 
     def call_tool(self, call: RoutedCall, params: Params) -> None:
         """Handle a `tools/call`. A call to a ready server waits for nothing on its way."""
-        self.act(call, call.view.face.resolve_tool(call.view, params), params)
+        view = call.view
+        decision = view.face.resolve_tool(view, params)
+        if type(decision) is Forward:
+            # Nearly all, so the others are not looked at.
+            self._forward(call, decision)
+        else:
+            self.act(call, decision, params)
 
     def get_prompt(self, call: RoutedCall, params: Params) -> None:
         self._resolve(call, "prompts", lambda: call.view.face.resolve_prompt(call.view, params))
@@ -191,25 +197,7 @@ class Router:
         """Carry out a decision."""
         match decision:
             case Forward():
-                steps = self.steps
-                if steps is not None:
-                    tracker, route = steps.plain_tracker, call.route
-                    if tracker is not None and route.arrived is None and not (route.passage or tracker.is_watched):
-                        # It is only counted, and that when it ends.
-                        route.tracker, route.arrived = tracker, monotonic()
-                    elif not steps.lets_pass(call, decision):
-                        return
-                # Over stdio, nothing shows which call a question belongs to, so a client without a session gets a
-                # connection without calls of other clients.
-                if decision.entry.asks and not call.caller.client:
-                    call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
-                connection = self.connections.for_use(decision.entry, call)
-                if connection.state is State.READY and (
-                    steps is None or not steps.definition_steps or connection.lists.is_done
-                ):
-                    self._send(call, decision, connection)
-                else:
-                    self._forward_later(call, decision, connection)
+                self._forward(call, decision)
             case CallEach():
                 self.start_for(call, self._call_each(call, decision))
             # A tool that is looked up again may be found, and is counted when it is called.
@@ -322,6 +310,27 @@ class Router:
 
     # ── sending ──
 
+    def _forward(self, call: RoutedCall, decision: Forward) -> None:
+        steps = self.steps
+        if steps is not None:
+            tracker, route = steps.plain_tracker, call.route
+            if tracker is not None and route.arrived is None and not (route.passage or tracker.is_watched):
+                # It is only counted, and that when it ends.
+                route.tracker, route.arrived = tracker, monotonic()
+            elif not steps.lets_pass(call, decision):
+                return
+        # Over stdio, nothing shows which call a question belongs to, so a client without a session gets a
+        # connection without calls of other clients.
+        if decision.entry.asks and not call.caller.client:
+            call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
+        connection = self.connections.for_use(decision.entry, call)
+        if connection.state is READY and (
+            steps is None or not steps.definition_steps or connection.lists.is_done
+        ):
+            self._send(call, decision, connection)
+        else:
+            self._forward_later(call, decision, connection)
+
     def _forward_later(self, call: RoutedCall, decision: Forward, connection: Connection) -> None:
         call.route.entry, call.route.decision = decision.entry, decision
         if self.steps is not None:
@@ -432,7 +441,7 @@ class Router:
         passage_of(call)
         decision = replace(call.route.decision, body=body)
         connection = self.connections.for_use(decision.entry, call)
-        if connection.state is State.READY and not self._must_list(connection):
+        if connection.state is READY and not self._must_list(connection):
             self._send_unless_withheld(call, decision, connection)
         else:
             self.start_for(call, self._forward_when_ready(call, decision, is_first=False))
@@ -579,7 +588,7 @@ class Router:
         def send() -> None:
             for connection in self._pool.used_by(sender.caller, sender.view.face.catalog.whole):
                 revision = connection.revision
-                if connection.state is State.READY and revision is not None and revision.has_handshake:
+                if connection.state is READY and revision is not None and revision.has_handshake:
                     connection.traffic.notify(method, params)
 
         if self.steps is None:

@@ -27,6 +27,7 @@ from mcp_workbench.engine.protocol.constants import (
 from mcp_workbench.engine.protocol.logging_levels import is_severe as is_severe
 from mcp_workbench.engine.protocol.results import (
     ASKING,
+    IS_ERROR,
     error_for_client,
     is_ordinary,
     legacy_result,
@@ -149,16 +150,22 @@ class ClientCall(Struct, eq=False):
 
     def pass_on(self, result: Raw, *, is_whole: bool = True) -> None:
         """Answer the client with the server's result, as rewritten by the face. `is_whole`: it was not shortened."""
-        decision, changed, traffic = self.route.decision, self.view.changed, self.route.traffic
-        if self.revision.has_result_types and traffic is not None and traffic.result_head:
-            is_told = not changed and not traffic.clients.untold
+        route, changed, revision = self.route, self.view.changed, self.revision
+        decision, traffic = route.decision, route.traffic
+        if traffic is not None and self.method == "tools/call" and len(result) < JOIN_BELOW and not changed:
             # Nearly all: copied once and searched for everything that would need a closer look.
-            if is_told and self.method == "tools/call" and len(result) < JOIN_BELOW:
-                written = bytes(result)
-                if is_ordinary(written):
+            written = bytes(result)
+            if traffic.clients.untold:
+                pass
+            elif revision.has_result_types:
+                if traffic.result_head and is_ordinary(written):
                     self.is_success = True
                     self.emit("result", traffic.result_head, written[1:])
                     return
+            elif not (traffic.takes_retries or "task" in self.params or written.partition(IS_ERROR)[1]):
+                self.is_success = True
+                self.emit("result", written)
+                return
         # The method is looked at here: nearly no call is about a task.
         if decision is not None and (decision.shows_errors or (self.method in ENDS_TASK and self._ends_task)):
             if len(result) > LARGE_RESULT:
@@ -174,7 +181,7 @@ class ClientCall(Struct, eq=False):
                 return
             for add in self._notes(result_type(result)):
                 result = add(result)
-        self.finish_result(result, self._server_info() if self.revision.has_result_types else None)
+        self.finish_result(result, self._server_info() if revision.has_result_types else None)
 
     async def _pass_on_large(self, result: Raw, *, is_whole: bool, is_examined: bool) -> None:
         """Like `pass_on`, but searched and rewritten in a thread. `is_examined`: no error in it has to be named."""
@@ -493,12 +500,12 @@ class ClientCall(Struct, eq=False):
         if passage is not None:
             passage.end(kind, *parts)
         if parked is None:
-            self.session.finish(self, kind, *parts)
+            self.session.finish(self, kind, parts)
         elif parked.is_away:
             self.session.parking.keep(parked, kind, b"".join(parts))
         else:
             self.session.parking.leave(parked)
-            self.session.finish(self, kind, *parts)
+            self.session.finish(self, kind, parts)
 
     def cancel(self, params: dict[str, Raw]) -> None:
         """Cancel it, without a response."""
@@ -536,7 +543,7 @@ class ClientCall(Struct, eq=False):
     def send_away(self, result: bytes) -> None:
         """Answer with a question, while the call continues."""
         note_round(self, "input_required")
-        self.session.finish(self, "result", result)
+        self.session.finish(self, "result", (result,))
 
     def continue_as(self, retry: ClientCall) -> None:
         """Continue as the client's retry, which has a different id and maybe a different connection."""

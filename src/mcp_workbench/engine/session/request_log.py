@@ -37,7 +37,7 @@ class LoggedSession(Session, eq=False):
         if id not in self.calls and id not in self.streams:
             self.arrived.pop(id, None)
 
-    def finish(self, call: ClientCall, kind: Literal["result", "error"], *parts: Part) -> None:
+    def finish(self, call: ClientCall, kind: Literal["result", "error"], parts: tuple[Part, ...]) -> None:
         if self.calls.get(call.id) is call:
             since = self.arrived.pop(call.id, None)
             took = "" if since is None else f" after {(time.monotonic() - since) * 1000:.1f} ms"
@@ -47,7 +47,7 @@ class LoggedSession(Session, eq=False):
             if call.route.passage is not None:
                 ids += f", call {call_id(call.route.passage)}"
             log.debug("[%s] ← %s (id %s): %s of %d bytes%s", client, call.where, ids, kind, size, took)
-        super().finish(call, kind, *parts)
+        super().finish(call, kind, parts)
 
 
 def _id(id: bytes) -> str:

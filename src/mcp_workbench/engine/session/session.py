@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 # The maximum number of requests in flight of one client. Far more than agents need; it limits our memory.
 MOST_CALLS: Final = 10_000
+# Shorter answers are joined with what we put around them; longer ones are not copied here.
+SHORT_ANSWER: Final = 8 * 1024
 # How much of a method or an id is logged.
 LONGEST_LOGGED: Final = 100
 # A client with more unsent bytes than this gets no notifications.
@@ -279,8 +281,15 @@ class Session(Struct, eq=False):
                 self._refuse(id, INVALID_PARAMS, wrong, what=method[:100])
             elif method == "initialize":
                 self._initialize(id, params)
+            elif (call := self._admit(id, method, params)) is None:
+                return
+            elif call.revision.asks_in_results and "requestState" in params:
+                self._take_retry(call, params)
+            elif method == "tools/call":
+                # Nearly all requests, so the table is skipped.
+                self.router.call_tool(call, params)
             else:
-                self._take_in(id, method, params)
+                self.dispatch(call, params)
         except RecursionError:
             self._abort(id, INVALID_PARAMS, "the request is nested too deeply")
         except Exception as error:
@@ -292,20 +301,11 @@ class Session(Struct, eq=False):
             call.cancel({"reason": Raw(b'"it could not be handled"')})
         self._refuse(id, code, message)
 
-    def _take_in(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
-        call = self._admit(id, method, params)
-        if call is None:
-            return
-        if call.revision.asks_in_results and "requestState" in params:
-            if self.parking.takes_back(call, params):
-                return
+    def _take_retry(self, call: ClientCall, params: dict[str, Raw]) -> None:
+        if not self.parking.takes_back(call, params):
             # Answers without a state are never a retry of ours, because we always issue a state. They may be for a
             # server that does not.
             call.is_retry = True
-        if method == "tools/call":
-            # Nearly all requests, so the table is skipped.
-            self.router.call_tool(call, params)
-        else:
             self.dispatch(call, params)
 
     def dispatch(self, call: ClientCall, params: dict[str, Raw]) -> None:
@@ -321,12 +321,16 @@ class Session(Struct, eq=False):
         if len(self.calls) >= MOST_CALLS:
             self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests in flight", what=method)
             return None
-        stamp = NO_STAMP if meta is None else read_stamp(meta)
-        if isinstance(stamp, BadStamp):
-            self._refuse(id, stamp.code, stamp.message, stamp.data, what=method)
-            return None
-        if stamp.revision is not None:
-            revision, log_level = stamp.revision, stamp.log_level
+        stamp = NO_STAMP
+        if meta is not None:
+            found = read_stamp(meta)
+            if type(found) is BadStamp:
+                self._refuse(id, found.code, found.message, found.data, what=method)
+                return None
+            stamp = cast("Stamp", found)
+        revision = stamp.revision
+        if revision is not None:
+            log_level = stamp.log_level
             # Only if the view depends on the client: most faces are the same for all of them.
             if self.router.views.tells_clients_apart and stamp.client_info != self.view.client_info:
                 self.view = self.router.views.of_request(self.view, stamp.client_info)
@@ -423,13 +427,17 @@ class Session(Struct, eq=False):
 
     # ── messages to the client ──
 
-    def finish(self, call: ClientCall, kind: Literal["result", "error"], *parts: Part) -> None:
+    def finish(self, call: ClientCall, kind: Literal["result", "error"], parts: tuple[Part, ...]) -> None:
         """Send the only response to a call. A cancelled call gets none."""
+        calls, id = self.calls, call.id
         # An id may be reused once its call has ended, and then belongs to a different call.
-        if self.calls.get(call.id) is call:
-            del self.calls[call.id]
+        if calls.get(id) is call:
+            del calls[id]
             head = b'{"jsonrpc":"2.0","id":%b,"result":' if kind == "result" else b'{"jsonrpc":"2.0","id":%b,"error":'
-            self._link.send(head % call.id, *parts, b"}")
+            if len(parts[-1]) < SHORT_ANSWER:
+                self._link.send(head % id, b"%b}" % parts if len(parts) == 1 else b"".join((*parts, b"}")))
+            else:
+                self._link.send(head % id, *parts, b"}")
 
     def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
         """Send a notification. `about` is the id of the client's request that it belongs to.

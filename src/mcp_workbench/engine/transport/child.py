@@ -87,7 +87,7 @@ class ChildLink:
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         writer = self._writer
-        writer.write(*parts, b"\n")
+        writer.write_line(parts)
         if writer.unsent_bytes > MOST_UNSENT_BYTES:
             self._make_it_fit(parts)
 

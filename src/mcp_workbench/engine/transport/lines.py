@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 # A longer line is joined and parsed in a thread, where a hundred megabytes take a second or two and block no other
 # client. A shorter one is parsed at once, in a millisecond or two, which costs less.
 LONG_LINE: Final = 1 << 20
+UNHANDLED: Final = "a message could not be handled; please report this: %.200r"
 
 
 class LineFeed:
@@ -34,6 +35,13 @@ class LineFeed:
 
     def feed(self, data: bytes) -> asyncio.Future[None] | None:
         """Process data that was read. If a future is returned, feed nothing more until it is done."""
+        line = self._splitter.sole_line(data)
+        if line:
+            try:
+                self._receiver.on_message(line)
+            except Exception:
+                log.exception(UNHANDLED, line[:400])
+            return None
         lines = self._splitter.feed(data)
         long_line = self._splitter.long_line
         if long_line is not None:
@@ -86,7 +94,7 @@ class LineFeed:
         try:
             self._read_receiver.on_read_message(line, message)
         except Exception:
-            log.exception("a message could not be handled; please report this: %.200r", line[:400])
+            log.exception(UNHANDLED, line[:400])
 
     def _deliver(self, lines: list[bytes]) -> None:
         receiver = self._receiver
@@ -96,7 +104,7 @@ class LineFeed:
             try:
                 receiver.on_message(line)
             except Exception:
-                log.exception("a message could not be handled; please report this: %.200r", line[:400])
+                log.exception(UNHANDLED, line[:400])
         if self._splitter.oversized:
             for remains in self._splitter.oversized:
                 receiver.on_oversized(remains)

@@ -235,11 +235,24 @@ class PipeWriter:
 
     def write(self, *parts: Part) -> None:
         """Queue parts; they are written together with the rest of the batch."""
+        if not self._closed:
+            self._parts += parts
+            self._queue(sum(map(len, parts)))
+
+    def write_line(self, parts: tuple[Part, ...]) -> None:
+        """Queue a message, given in parts, and the newline that ends it."""
         if self._closed:
             return
-        self._parts += parts
+        size = 1
         for part in parts:
-            self.unsent_bytes += len(part)
+            size += len(part)
+        queued = self._parts
+        queued += parts
+        queued.append(b"\n")
+        self._queue(size)
+
+    def _queue(self, size: int) -> None:
+        self.unsent_bytes += size
         if not self._queued and not self._waiting:
             self._queued = True
             self._batch.add(self)
@@ -250,13 +263,20 @@ class PipeWriter:
         self._queued = False
         before = self.unsent_bytes
         while self._parts and not self._closed and not self._waiting:
-            if before - self.unsent_bytes > MAX_WRITTEN_AT_ONCE:
+            unsent = self.unsent_bytes
+            if before - unsent > MAX_WRITTEN_AT_ONCE:
                 # The peer reads as fast as we write. Others come first; not with the batch, which each read flushes.
                 self._queued = self._was_interrupted = True
                 self._loop.call_soon(self.flush)
                 return
             try:
-                self._write_some()
+                if unsent <= JOIN_BELOW:
+                    data = b"".join(self._parts)
+                    sent = os.write(self._fd, data)
+                    self.unsent_bytes = unsent - sent
+                    self._parts = [memoryview(data)[sent:]] if sent < unsent else []
+                else:
+                    self._write_some()
             except BlockingIOError:
                 self._wait()
             except (OSError, MemoryError) as error:
@@ -311,13 +331,8 @@ class PipeWriter:
         self._failed(error)
 
     def _write_some(self) -> None:
+        """Write as much as the peer takes of parts that are not joined."""
         parts = self._parts
-        if self.unsent_bytes <= JOIN_BELOW:
-            data = b"".join(parts)
-            sent = os.write(self._fd, data)
-            self._parts = parts = [] if sent == len(data) else [memoryview(data)[sent:]]
-            self.unsent_bytes -= sent
-            return
         sent = os.writev(self._fd, parts[:MOST_BUFFERS])
         self.unsent_bytes -= sent
         done = 0

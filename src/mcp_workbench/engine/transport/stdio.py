@@ -78,7 +78,7 @@ class DescriptorLink:
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         writer = self._writer
-        writer.write(*parts, b"\n")
+        writer.write_line(parts)
         if writer.unsent_bytes > PAUSE_ABOVE:
             self._on_unread(parts)
 
