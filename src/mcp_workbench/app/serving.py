@@ -149,6 +149,7 @@ async def serve_http(
             site=page,
             on_refused=partial(record_refusal, gateway),
             keeper=cluster,
+            batch=gateway.runtime.batch,
         )
         watch = _watch(options) if options.watched else None
         try:

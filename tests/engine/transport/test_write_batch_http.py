@@ -10,7 +10,6 @@ import pytest
 
 from mcp_workbench.engine.transport.http.client.client_connection import OutboundConnection
 from mcp_workbench.engine.transport.http.client.response import NotSent, RequestFailed, Response
-from mcp_workbench.engine.transport.http.server.server_connection import InboundConnection
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from tests.engine.transport.http.client.talk import talking
 from tests.engine.transport.http.client.test_http_link_calls import call_of, modern_server
@@ -33,20 +32,13 @@ async def waiting(rig: EchoRig, count: int) -> list[RawConnection]:
     return connections
 
 
-async def test_answers_to_many_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_to_many_are_written_together() -> None:
     async with echoing() as rig:
         connections = await waiting(rig, 5)
-        directly: list[bytes] = []
-        write = InboundConnection.write
-
-        def noting(connection: InboundConnection, data: bytes) -> None:
-            directly.append(data)
-            write(connection, data)
-
-        monkeypatch.setattr(InboundConnection, "write", noting)
         for id, session in enumerate(rig.sessions):
             session.answer(b"%d" % id, {"n": id})
-        assert len(directly) == 1, "all but the last, behind which nobody waits"
+        in_batch = [connection for connection in rig.server._connections.open if connection._soon]
+        assert len(in_batch) == 4, "all but the last, behind which nobody waits"
         answers = [(await connection.response()).json for connection in connections]
         assert [answer["result"]["n"] for answer in answers] == [0, 1, 2, 3, 4]
         assert rig.server._connections.owing == 0

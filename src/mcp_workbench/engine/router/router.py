@@ -324,9 +324,7 @@ class Router:
         if decision.entry.asks and not call.caller.client:
             call.route.caller = self._pool.caller_alone(decision.entry, call.caller, call.client)
         connection = self.connections.for_use(decision.entry, call)
-        if connection.state is READY and (
-            steps is None or not steps.definition_steps or connection.lists.is_done
-        ):
+        if connection.state is READY and (steps is None or not steps.definition_steps or connection.lists.is_done):
             self._send(call, decision, connection)
         else:
             self._forward_later(call, decision, connection)

@@ -33,31 +33,38 @@ class Writer(Protocol):
 class WriteBatch:
     """The writers that have something to send."""
 
-    __slots__ = ("_is_held", "_is_scheduled", "_loop", "_writers")
+    __slots__ = ("_is_scheduled", "_loop", "_writers", "is_held")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._writers: list[Writer] = []
-        self._is_held = False
+        # Set while something is handled: writes are held back until `release`.
+        self.is_held = False
         self._is_scheduled = False
 
     def add(self, writer: Writer) -> None:
-        """Flush this writer when the current read has been handled (`run`), or else in the next iteration of the
+        """Flush this writer when the current read has been handled (`is_held`), or else in the next iteration of the
         loop."""
         self._writers.append(writer)
-        if not self._is_held and not self._is_scheduled:
+        if not self.is_held and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._flush)
 
     def run(self, handle: Callable[[bytes], T], data: bytes) -> T:
         """Call `handle(data)` with writes held back until it returns; return its result."""
-        self._is_held = True
+        self.is_held = True
         try:
             return handle(data)
         finally:
-            self._is_held = False
+            self.is_held = False
             if self._writers:
                 self._flush()
+
+    def release(self) -> None:
+        """Write what was held back."""
+        self.is_held = False
+        if self._writers:
+            self._flush()
 
     def _flush(self) -> None:
         self._is_scheduled = False

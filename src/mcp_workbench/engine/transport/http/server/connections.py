@@ -58,7 +58,8 @@ class Application(Protocol):
 class Connections:
     """All connections of one server."""
 
-    def __init__(self, application: Application, limits: Limits) -> None:
+    def __init__(self, application: Application, limits: Limits, batch: WriteBatch | None = None) -> None:
+        """`batch`: that of the servers over stdio, so that what one read brings leaves together."""
         self.application = application
         self.limits = limits
         self.open: set[InboundConnection] = set()
@@ -67,7 +68,7 @@ class Connections:
         self.bodies = BodyBudget(max(limits.body_bytes_in_all, limits.message_bytes))
         self.header_names = application.header_names
         self.heads = UnsharedHeads() if application.depends_on_peer else HeadCache()
-        self.batch = WriteBatch()
+        self.batch = WriteBatch() if batch is None else batch
         self.upload_turns = UploadTurns()
         # How many connections wait for a response of which nothing has been written yet.
         self.owing = 0
@@ -76,9 +77,11 @@ class Connections:
         # Connections that do not read their responses, longest stalled first.
         self._stalled: dict[InboundConnection, None] = {}
         self._most = 0
-        self._second = 0
+        # The `Date` header, the head of a whole answer in JSON up to its length, and until when they hold, by the clock
+        # of the loop, which is read anyway.
         self._date: Headers = b""
-        self._json_head: Headers = b""
+        self.json_head: Headers = b""
+        self.dated_until = 0.0
 
     def enter(self, connection: InboundConnection) -> bool:
         """Register a new connection. False if there are too many."""
@@ -144,14 +147,15 @@ class Connections:
 
     def date(self) -> Headers:
         """RFC 9110 requires `Date` on every response; it is formatted at most once a second, when needed."""
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._date = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
-            self._json_head = whole_json_head(self._date)
+        now = asyncio.get_running_loop().time()
+        if now >= self.dated_until:
+            self.date_again(now)
         return self._date
 
-    def json_head(self) -> Headers:
-        """The head of a whole answer in JSON, up to its length."""
-        self.date()
-        return self._json_head
+    def date_again(self, now: float) -> Headers:
+        """Format the date; return the head of a whole answer in JSON, up to its length."""
+        second, fraction = divmod(time.time(), 1)
+        self.dated_until = now + 1 - fraction
+        self._date = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
+        self.json_head = whole_json_head(self._date)
+        return self.json_head

@@ -28,6 +28,7 @@ from mcp_workbench.engine.transport.http.server.pages import SITE_HEADERS, Negot
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, names_with
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession, ServedSession, SessionKeeper
 from mcp_workbench.engine.transport.http.server.validation import ShownParameters
+from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -216,11 +217,13 @@ async def serve_http(
     site: Site | None = None,
     on_refused: OnRefused | None = None,
     keeper: SessionKeeper | None = None,
+    batch: WriteBatch | None = None,
 ) -> HttpServer:
     """Start serving. Raises `ConfigError` if that is not possible.
 
     `parameters_of` returns which parameters of a tool are mirrored into headers; `pages` are served in addition to our
-    own, by path, and `site` where no page is. `keeper`: shares sessions with other instances.
+    own, by path, and `site` where no page is. `keeper`: shares sessions with other instances. `batch`:
+    that of the servers over stdio.
     """
     if options.unix_path is not None:
         sockets = bind_unix(options.unix_path, is_open_to_others=options.is_open_to_others)
@@ -246,7 +249,7 @@ async def serve_http(
     )
     from mcp_workbench.engine.transport.http.server.connections import Connections
 
-    server = HttpServer(endpoint, Connections(endpoint, limits), sockets, options.tls)
+    server = HttpServer(endpoint, Connections(endpoint, limits, batch), sockets, options.tls)
     await server._start()
     return server
 

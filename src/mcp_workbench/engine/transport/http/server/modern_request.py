@@ -70,7 +70,7 @@ class ModernRequest(Struct, eq=False):
             return
         # The result of the only request, as a session writes it in parts: recognised without parsing.
         if len(parts) > 1 and parts[0][-len(RESULT) :] == RESULT and not self._is_streaming:
-            self._writer.answer(200, JSON_HEADERS, *parts)
+            self._writer.result(parts)
             self._end("answered")
             return
         message = b"".join(parts)

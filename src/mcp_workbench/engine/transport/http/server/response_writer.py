@@ -49,12 +49,12 @@ class ConnectionWriter(Protocol):
     def date(self) -> Callable[[], Headers]:
         """Returns the current `Date` header when called."""
 
-    @property
-    def json_head(self) -> Callable[[], Headers]:
-        """Returns the head of a whole answer in JSON, up to its length, when called."""
-
     def write(self, data: bytes | memoryview) -> None:
         """Write now, after anything that is still in a batch."""
+
+    def respond(self, parts: tuple[Part, ...]) -> bool:
+        """Write a whole answer in JSON, which completes the response, if it is short and nothing is special about it;
+        else False."""
 
     def write_soon(self, data: bytes) -> None:
         """Write, possibly a moment later in one batch with other connections."""
@@ -96,6 +96,16 @@ class ResponseWriter(Struct, eq=False):
         """Add headers to this response, whatever it will be."""
         self._extra += headers
 
+    def result(self, parts: tuple[Part, ...]) -> None:
+        """Write a whole response in JSON, given in parts."""
+        if self.is_over:
+            return
+        if self._extra or self._without_body or not self._connection.respond(parts):
+            self.answer(200, JSON_HEADERS, *parts)
+            return
+        self.is_over = True
+        self.gone = None
+
     def answer(self, status: int, headers: Headers, *body: Part) -> None:
         """Write a whole response. The parts of a large body are written without copying."""
         if self.is_over:
@@ -104,14 +114,6 @@ class ResponseWriter(Struct, eq=False):
         for part in body:
             size += len(part)
         connection = self._connection
-        is_plain = headers is JSON_HEADERS and not self._extra and not self._without_body
-        if status == 200 and is_plain and size < JOIN_BELOW and connection.is_kept:
-            # Nearly all.
-            connection.write_soon(b"".join((connection.json_head(), b"%d\r\n\r\n" % size, *body)))
-            self.is_over = True
-            self.gone = None
-            connection.responded()
-            return
         # A 204 must not have a `Content-Length` (RFC 9110, 8.6).
         length = NO_HEADERS if status == 204 else b"content-length: %d\r\n" % size
         head = self._head(status, headers, length)

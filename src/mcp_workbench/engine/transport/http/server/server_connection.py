@@ -19,6 +19,7 @@ from collections import deque
 from enum import IntEnum
 from typing import Final, cast
 
+from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.transport.allocator import trim_soon
 from mcp_workbench.engine.transport.http.server.authentication import Authentication
 from mcp_workbench.engine.transport.http.server.connections import Connections
@@ -32,6 +33,7 @@ from mcp_workbench.engine.transport.http.server.unauthenticated_connections impo
     names_in_certificate,
     peer_of,
 )
+from mcp_workbench.engine.transport.write_batch import JOIN_BELOW
 
 # SO_LINGER on, with zero seconds: closing sends a reset.
 _DISCARD: Final = struct.pack("ii", 1, 0)
@@ -112,7 +114,6 @@ class InboundConnection(asyncio.Protocol):
         "date",
         "has_authenticated",
         "is_chunking",
-        "json_head",
         "peer",
         "since",
         "state",
@@ -144,7 +145,6 @@ class InboundConnection(asyncio.Protocol):
         self._stalled_since: float | None = None
         self.is_chunking = True
         self.date = connections.date
-        self.json_head = connections.json_head
         # The peer, the time of the connection, and whether one of its requests has authenticated.
         self.peer = ""
         self.since = 0.0
@@ -172,6 +172,33 @@ class InboundConnection(asyncio.Protocol):
             self._connections.drop_beyond(self, len(data))
         if not self._transport.is_closing():
             self._transport.write(data)
+
+    def respond(self, parts: tuple[Part, ...]) -> bool:
+        """Write a whole answer in JSON and be done with the request. False, and nothing is done, unless the connection
+        is kept, nothing of the response is written, and it is short: so are nearly all."""
+        size = 0
+        for part in parts:
+            size += len(part)
+        if self.state is not OWING or size >= JOIN_BELOW:
+            return False
+        connections, now = self._connections, self._loop.time()
+        head = connections.json_head if now < connections.dated_until else connections.date_again(now)
+        data = b"".join((head, b"%d\r\n\r\n" % size, *parts))
+        connections.owing -= 1
+        self.state = QUIET
+        self._writer = None
+        self._quiet_since = now
+        if self._soon:
+            self.write(data)
+        elif connections.owing:
+            self._soon = data
+            connections.batch.add(self)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+        if self._queue:
+            # Not now: the code that has just answered may not have finished.
+            self._loop.call_soon(self._serve_next)
+        return True
 
     def write_soon(self, data: bytes) -> None:
         """Write: in one batch with other connections if they wait too, else at once."""
@@ -308,13 +335,20 @@ class InboundConnection(asyncio.Protocol):
         if head.address != self._reader.address:
             # The same bytes from another address: the audit must name the right one.
             return False
-        application = self._connections.application
+        connections = self._connections
+        application, batch = connections.application, connections.batch
         if not application.is_still_admitted(head):
             return False
         if not self.has_authenticated:
-            self._connections.recognise(self)
+            connections.recognise(self)
         self.is_chunking = True
-        application.serve(head, data[end:], self._begin())
+        # While others wait, too, what this request sends to a server leaves with what theirs send.
+        batch.is_held = not connections.owing
+        try:
+            application.serve(head, data[end:], self._begin())
+        finally:
+            if batch.is_held:
+                batch.release()
         return True
 
     # ── for the reader (`Receiver`) ──

@@ -17,7 +17,6 @@ from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, kind_and_id, version_in_answer
 from mcp_workbench.engine.transport.http.server.limits import Limits
 from mcp_workbench.engine.transport.http.server.response_writer import (
-    JSON_HEADERS,
     NO_HEADERS,
     Headers,
     ResponseWriter,
@@ -104,7 +103,7 @@ class LegacyResponse:
         if stream is not None:
             stream.put(message)
 
-    def answer(self, id: bytes, now: float, *message: Part) -> None:
+    def answer(self, id: bytes, now: float, message: tuple[Part, ...]) -> None:
         """Send the answer to one request, given in parts."""
         self.ids.discard(id)
         if self._stream is not None:
@@ -117,7 +116,9 @@ class LegacyResponse:
             self._timer.discard(self)
             if self._writer is not None:
                 # A single message: plain JSON costs both ends less than a stream.
-                self._writer.answer(200, JSON_HEADERS + self._headers, *message)
+                if self._headers:
+                    self._writer.add_headers(self._headers)
+                self._writer.result(message)
 
     def cancel(self, id: bytes, now: float) -> None:
         """Drop a request that the client cancelled; it will not be answered."""
@@ -302,7 +303,7 @@ class LegacySession:
             waiting = self._responses.get(called)
             if waiting is not None and called != self._initialize_id:
                 del self._responses[called]
-                waiting.answer(called, self._table.now(), *parts)
+                waiting.answer(called, self._table.now(), parts)
                 if self._table.keeper is not None:
                     self._keep(self._table.keeper)
                 return
@@ -322,14 +323,14 @@ class LegacySession:
             if id == self._initialize_id:
                 self._answer_initialize(response, id, message)
             else:
-                response.answer(id, self._table.now(), message)
+                response.answer(id, self._table.now(), (message,))
             if self._table.keeper is not None:
                 self._keep(self._table.keeper)
         elif self._feeding is not None and self._feeding.ids:
             # An error about the message being processed, whose id could not be read.
             answered = next(iter(self._feeding.ids))
             self._responses.pop(answered, None)
-            self._feeding.answer(answered, self._table.now(), message)
+            self._feeding.answer(answered, self._table.now(), (message,))
 
     def _keep(self, keeper: SessionKeeper) -> None:
         if self.session is not None and not self.is_over:
@@ -395,13 +396,13 @@ class LegacySession:
         self._initialize_id = None
         version = version_in_answer(message)
         if version is None:
-            response.answer(id, self._table.now(), message)
+            response.answer(id, self._table.now(), (message,))
             self.end("`initialize` was refused")
             return
         self.revision = KNOWN.get(version)
         response.add_headers(header(names.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
-        response.answer(id, self._table.now(), message)
+        response.answer(id, self._table.now(), (message,))
 
     def _standalone(self) -> ResumableStream:
         stream = self._streams.get(STANDALONE)
