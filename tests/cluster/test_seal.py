@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cluster.seal import Expired, OtherVersion, Seal, SealRefused, new_key, read_key
+from mcp_workbench.cluster.seal import SEAL_FORMAT, Expired, OtherVersion, Seal, SealRefused, new_key, read_key
 from mcp_workbench.errors import ConfigError
 
 KEY = os.urandom(32)
@@ -94,7 +94,7 @@ def test_value_of_another_version_is_told_apart(clock: Clock) -> None:
     seal = Seal(KEY, "prod", clock)
     sealed = seal.close("session", "ann", "id", b"value", 60)
     with pytest.raises(OtherVersion):
-        seal.open(*place(seal, "ann", "id"), b"\x02" + sealed[1:])
+        seal.open(*place(seal, "ann", "id"), bytes((SEAL_FORMAT + 1,)) + sealed[1:])
 
 
 def test_notice_is_sealed_and_no_value_passes_for_one(clock: Clock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -14,7 +15,7 @@ from mcp_workbench.cluster import state as module
 from mcp_workbench.cluster.seal import Seal
 from mcp_workbench.cluster.state import ClusterState
 from mcp_workbench.cluster.valkey_link import ValkeyLink
-from mcp_workbench.engine.lasting_state import INSTANCE, RESULT, SESSION, TASK
+from mcp_workbench.engine.lasting_state import INSTANCE, NAMED_KEY, RESULT, SESSION, TASK
 from tests.support.cluster_machines import StateServer, free_port, needs_state_server
 
 pytestmark = [pytest.mark.processes, needs_state_server]
@@ -236,3 +237,68 @@ async def test_notices_reach_the_others_once_and_replays_nobody() -> None:
         one.tell("subject", b"last")
         await until(lambda: heard["other"][-1:] == [b"last"] and heard["third"][-1:] == [b"last"])
         assert heard == {"one": [], "other": [b"told", b"replayed", b"last"], "third": [b"told", b"replayed", b"last"]}
+
+
+async def test_common_values_are_shown_to_all_whenever_they_change() -> None:
+    async with running() as (_, instances):
+        shown: list[dict[str, bytes]] = []
+        one, other = await instances.start(), await instances.start()
+        other.follow(NAMED_KEY, shown.append)
+        one.keep(NAMED_KEY, "", "a", b"1")
+        await until(lambda: shown and shown[-1] == {"a": b"1"})
+        one.keep(NAMED_KEY, "", "b", b"2")
+        one.drop(NAMED_KEY, "", "a")
+        await until(lambda: shown[-1] == {"b": b"2"})
+        late: list[dict[str, bytes]] = []
+        third = await instances.start()
+        third.follow(NAMED_KEY, late.append)
+        await until(lambda: late and late[-1] == {"b": b"2"})
+
+
+async def test_change_whose_notice_was_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as (_, instances):
+        shown: list[dict[str, bytes]] = []
+        one, other = await instances.start(), await instances.start()
+        monkeypatch.setattr(other, "_hear", lambda sealed: None)
+        other.follow(NAMED_KEY, shown.append)
+        await until(lambda: shown)
+        one.keep(NAMED_KEY, "", "a", b"1")
+        await until(lambda: shown[-1] == {"a": b"1"})
+
+
+async def test_common_values_that_were_lost_are_shown_as_lost_and_those_out_of_reach_are_not() -> None:
+    async with running() as (server, instances):
+        shown: list[dict[str, bytes]] = []
+        one = await instances.start()
+        one.follow(NAMED_KEY, shown.append)
+        one.keep(NAMED_KEY, "", "a", b"1")
+        await until(lambda: shown and shown[-1] == {"a": b"1"})
+        await server.kill()
+        await until(lambda: one.link.is_away)
+        seen = len(shown)
+        await asyncio.sleep(4 * module.BEAT_INTERVAL)
+        assert len(shown) == seen, "what is known stays known"
+        await server.start()
+        await until(lambda: shown[-1] == {})
+
+
+async def test_common_value_is_written_again_before_its_time_is_over() -> None:
+    async with running() as (server, instances):
+        old = Seal(KEY, "test", lambda: time.time() - 0.6 * NAMED_KEY.lifetime)
+        link = ValkeyLink(f"valkey://127.0.0.1:{server.port}/0")
+        writer = ClusterState(link, old, "test")
+        writer.keep(NAMED_KEY, "", "a", b"1")
+        await writer.leave()
+        await link.close()
+        one = await instances.start()
+        one.follow(NAMED_KEY, lambda values: None)
+
+        async def age() -> float:
+            keys = await server.command("KEYS", "*:key:*")
+            assert len(keys) == 1
+            ((hidden, sealed),) = (await server.command("HGETALL", keys[0])).items()
+            return time.time() - Seal(KEY, "test").open("key", "", hidden.decode(), sealed).written / 1e9
+
+        async with asyncio.timeout(PATIENCE):
+            while await age() > 60:
+                await asyncio.sleep(0.01)

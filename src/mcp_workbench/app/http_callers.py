@@ -218,6 +218,9 @@ class HttpCallers:
         self._server = server
         if self._gateway.auth is not None:
             self.callers.prepare()
+        if self._cluster is not None:
+            # What is created or revoked here concerns other machines, whether a key is presented here or not.
+            _ = self._keys
 
     @cached_property
     def _keys(self) -> KeysInForce | None:
@@ -226,9 +229,15 @@ class HttpCallers:
             return None
         from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce
 
-        keys = KeysInForce(KeyFolder(folder))
-        keys.on_revoked.append(self._on_revoked)
-        return keys
+        keys = KeyFolder(folder)
+        elsewhere = None
+        if self._cluster is not None:
+            from mcp_workbench.team.identity.shared_keys import SharedKeys
+
+            elsewhere = SharedKeys(self._cluster.state, keys, lambda: in_force.reload())
+        in_force = KeysInForce(keys, elsewhere=elsewhere)
+        in_force.on_revoked.append(self._on_revoked)
+        return in_force
 
     def _on_keys_changed(self) -> None:
         # Keys are read only once one is presented.

@@ -140,6 +140,8 @@ async def serve_http(
         _ = gateway.runtime.count_calls()
         traces = (TRACE_PARENT,) if gateway.may_trace else ()
         page = site() if site is not None and gateway.config.page_in_force.is_served else None
+        if cluster is not None:
+            await cluster.state.prime()
         server = await start(
             replace(options, header_names=(*options.header_names, *METRICS_HEADERS, *traces)),
             gateway.make_session,

@@ -1,6 +1,7 @@
 """Encrypts and authenticates what lies on the state server, which is trusted with nothing.
 
-A value is bound to the cluster, its kind, its user and its name: moved to another place, it cannot be opened. It
+A value is bound to the format, the cluster, its kind, its user and its name: moved to another place, it cannot be
+opened. It
 carries when it was written and until when it is valid: an older one than was seen before is refused, and so is one that
 has expired. Names of users and sessions appear as keyed hashes only.
 """
@@ -23,7 +24,7 @@ from msgspec.msgpack import Decoder, Encoder
 from mcp_workbench.errors import ConfigError
 
 # The first byte of a value. Another one was written by another version of the workbench, and is left alone.
-SEAL_FORMAT: Final = 1
+SEAL_FORMAT: Final = 2
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 # How many of the places that were read or written are remembered, to notice that one has been set back.
@@ -121,7 +122,7 @@ class Seal:
             raise SealRefused(_FOREIGN) from None
 
     def _place(self, kind: str, principal: str, hidden: str) -> bytes:
-        return _joined((self._cluster, kind, principal, hidden))
+        return _joined((str(SEAL_FORMAT), self._cluster, kind, principal, hidden))
 
     def _note(self, place: bytes, written: int) -> None:
         self._seen[place] = written

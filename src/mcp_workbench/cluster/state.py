@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
@@ -34,9 +34,12 @@ MAX_BATCH: Final = 200
 MAX_BATCH_BYTES: Final = 1024 * 1024
 # A notice older than this is a replay. More than the clocks of instances differ.
 MAX_NOTICE_AGE: Final = 30.0
+# How often common kinds are read without a change, so that what is about to expire is written again.
+RENEWAL_INTERVAL: Final = 3600.0
 # SealRefused values that are logged each; further ones are counted.
 MAX_REFUSALS_LOGGED: Final = 20
 
+_CHANGED: Final = "changed"
 _Place = tuple[StateKind, str, str]
 
 
@@ -68,6 +71,12 @@ class ClusterState(LastingState):
         self._has_work = asyncio.Event()
         self._heard: dict[str, list[Callable[[bytes], None]]] = {}
         self._keep_again: list[Callable[[], None]] = []
+        # Kinds whose copies are read whenever they change; and the count of changes when they were read last.
+        self._followers: dict[StateKind, list[Callable[[dict[str, bytes]], None]]] = {}
+        self._read_at: dict[StateKind, bytes | None] = {}
+        self._renew_at = 0.0
+        self._has_changes = asyncio.Event()
+        self.on_told(_CHANGED, self._on_changed_elsewhere)
         self._told = 0
         self._is_over = False
         # By instance, the number of its last notice.
@@ -126,6 +135,7 @@ class ClusterState(LastingState):
                 size += len(value or b"")
             told, self._to_tell = self._to_tell[:MAX_BATCH], self._to_tell[MAX_BATCH:]
             commands = [each for place, value in batch.items() for each in self._written(place, value)]
+            told += [(_CHANGED, name.encode()) for name in {kind.name for kind, *_ in batch if kind.is_common}]
             commands += [("PUBLISH", self._channel, self._notice(subject, body)) for subject, body in told]
             # A notice is not repeated: whoever was away reads what there is when they are back.
             await self.link.run(commands)
@@ -136,15 +146,26 @@ class ClusterState(LastingState):
     def _written(self, place: _Place, value: bytes | None) -> list[tuple[str | bytes | int, ...]]:
         kind, principal, name = place
         hidden = self._seal.hidden(kind.name, principal, name)
-        if not kind.most:
-            key = f"{self._prefix}{kind.name}:{hidden}"
-            if value is None:
-                return [("DEL", key)]
-            return [("SET", key, self._sealed(place, value), "EX", int(kind.lifetime))]
+        if kind.is_common:
+            counted = self._counter(kind)
+            return [*self._listed(place, hidden, value), ("INCR", counted), ("EXPIRE", counted, int(kind.lifetime))]
+        if kind.most:
+            return self._listed(place, hidden, value)
+        key = f"{self._prefix}{kind.name}:{hidden}"
+        if value is None:
+            return [("DEL", key)]
+        return [("SET", key, self._sealed(place, value), "EX", int(kind.lifetime))]
+
+    def _listed(self, place: _Place, hidden: str, value: bytes | None) -> list[tuple[str | bytes | int, ...]]:
+        kind, principal, _ = place
         key = self._listed_at(kind, principal)
         if value is None:
             return [("HDEL", key, hidden)]
         return [("HSET", key, hidden, self._sealed(place, value)), ("EXPIRE", key, int(kind.lifetime))]
+
+    def _counter(self, kind: StateKind) -> str:
+        """Counts the changes of a kind that is followed, so that a heartbeat notices one whose notice was lost."""
+        return f"{self._prefix}changes:{kind.name}"
 
     def _sealed(self, place: _Place, value: bytes) -> bytes:
         kind, principal, name = place
@@ -173,11 +194,14 @@ class ClusterState(LastingState):
             return None
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
-        key = self._listed_at(kind, principal)
         try:
-            (found,) = await self.link.run([("HGETALL", key)])
+            (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))])
         except StateAway:
             return {}
+        return await self._opened(kind, principal, found)
+
+    async def _opened(self, kind: StateKind, principal: str, found: Any) -> dict[str, bytes]:
+        key = self._listed_at(kind, principal)
         pairs = list(found.items()) if isinstance(found, dict) else list(zip(found[::2], found[1::2], strict=True))
         opened = []
         superfluous: list[bytes] = []
@@ -189,6 +213,11 @@ class ClusterState(LastingState):
             except SealRefused as error:
                 self._refuse(kind, error)
         opened.sort(key=lambda each: each[1].written, reverse=True)
+        if kind.is_renewed:
+            due = time.time() - kind.lifetime / 2
+            for _, each in opened[: kind.most]:
+                if each.written / 1e9 < due and (kind, principal, each.name) not in self._pending:
+                    self.keep(kind, principal, each.name, each.value)
         superfluous += [hidden for hidden, _ in opened[kind.most :]]
         if superfluous:
             with contextlib.suppress(StateAway):
@@ -212,6 +241,50 @@ class ClusterState(LastingState):
         self.refused += 1
         if self.refused <= MAX_REFUSALS_LOGGED:
             log.error("a value of the kind `%s` in the cluster's state was refused: %s", kind.name, error)
+
+    # ── following ──
+
+    def follow(self, kind: StateKind, changed: Callable[[dict[str, bytes]], None]) -> None:
+        self._followers.setdefault(kind, []).append(changed)
+        self._read_at.pop(kind, None)
+        self._has_changes.set()
+
+    def _on_changed_elsewhere(self, body: bytes) -> None:
+        for kind in self._followers:
+            if kind.name.encode() == body:
+                self._read_at.pop(kind, None)
+                self._has_changes.set()
+
+    def _note_counts(self, kinds: list[StateKind], counts: list[bytes | None]) -> None:
+        for kind, count in zip(kinds, counts, strict=True):
+            if kind not in self._read_at or self._read_at[kind] != count:
+                self._read_at.pop(kind, None)
+                self._has_changes.set()
+        if (now := time.monotonic()) >= self._renew_at:
+            self._renew_at = now + RENEWAL_INTERVAL
+            self._read_at.clear()
+            self._has_changes.set()
+
+    async def _follow(self) -> None:
+        while not self._is_over:
+            await self._has_changes.wait()
+            self._has_changes.clear()
+            try:
+                for kind in [kind for kind in self._followers if kind not in self._read_at]:
+                    await self._read_followed(kind)
+            except StateAway:
+                # The next heartbeat that succeeds sets the event again.
+                pass
+            except Exception:
+                log.exception("changed state could not be read; please report this")
+
+    async def _read_followed(self, kind: StateKind) -> None:
+        # The count first: of a change in between, the next heartbeat finds a higher one.
+        count, found = await self.link.run([("GET", self._counter(kind)), ("HGETALL", self._listed_at(kind, ""))])
+        values = await self._opened(kind, "", found)
+        self._read_at[kind] = count
+        for changed in self._followers[kind]:
+            changed(values)
 
     # ── notices ──
 
@@ -246,9 +319,16 @@ class ClusterState(LastingState):
 
     # ── its life ──
 
+    async def prime(self) -> None:
+        """Read what every instance knows, before the first client is served."""
+        with contextlib.suppress(StateAway):
+            await self.beat()
+            for kind in list(self._followers):
+                await self._read_followed(kind)
+
     async def run(self) -> None:
         """Write, listen and beat until cancelled."""
-        beside = [asyncio.create_task(self._write()), asyncio.create_task(self._listen())]
+        beside = [asyncio.create_task(each) for each in (self._write(), self._listen(), self._follow())]
         try:
             await self._beat()
         finally:
@@ -293,7 +373,11 @@ class ClusterState(LastingState):
         # Our last heartbeat is missing if the server has started empty.
         commands: list[tuple[str | bytes | int, ...]] = [("HGET", self._listed_at(INSTANCE, ""), hidden)]
         commands += [*self._written(place, self.describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
-        last, *_ = await self.link.run(commands, is_probe=True)
+        followed = list(self._followers)
+        commands += [("MGET", *map(self._counter, followed))] if followed else []
+        last, *replies = await self.link.run(commands, is_probe=True)
+        if followed:
+            self._note_counts(followed, replies[-1])
         if last is None:
             for keep_again in self._keep_again:
                 keep_again()

@@ -21,6 +21,10 @@ class StateKind(NamedTuple):
     most: int
     # Of one value. Larger ones stay where they are.
     max_bytes: int
+    # Whether all of it belongs to nobody and every instance knows it (`LastingState.follow`).
+    is_common: bool = False
+    # Whether instances that know it write it again before its time is over.
+    is_renewed: bool = False
 
 
 # The handshake, opened toolboxes and subscriptions of a legacy session, by its id.
@@ -33,7 +37,10 @@ RESULT: Final = StateKind("result", 1800.0, 0, 4 * 1024 * 1024)
 TASK: Final = StateKind("task", 24 * 3600.0, 200, 16 * 1024)
 # The instances themselves.
 INSTANCE: Final = StateKind("instance", 10.0, 1000, 16 * 1024)
-KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE)
+# Named keys, and those that were revoked, by the hash of their token. Both belong to nobody.
+NAMED_KEY: Final = StateKind("key", 30 * 24 * 3600.0, 1000, 16 * 1024, is_common=True, is_renewed=True)
+REVOKED_KEY: Final = StateKind("revoked-key", 30 * 24 * 3600.0, 5000, 1024, is_common=True, is_renewed=True)
+KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE, NAMED_KEY, REVOKED_KEY)
 
 
 class LastingState:
@@ -61,6 +68,11 @@ class LastingState:
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
         """All copies of this kind that were left for this principal, by name."""
         return {}
+
+    def follow(self, kind: StateKind, changed: Callable[[dict[str, bytes]], None]) -> None:
+        """Call this with all copies of a common kind (its principal is empty), by name: at first, whenever they have
+        changed, and when all were lost. Whoever misses one of their own keeps it again. Not called while they
+        cannot be read: what is known stays known."""
 
     def tell(self, subject: str, body: bytes) -> None:
         """Tell all other instances that run now. Whoever is away does not hear it."""

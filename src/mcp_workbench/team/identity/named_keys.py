@@ -16,9 +16,9 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
@@ -37,12 +37,18 @@ TOKEN_BYTES: Final = 32
 MAX_KEY_RECORD_BYTES: Final = 64 * 1024
 # All are read when one of them changes. A larger team has an identity provider.
 MAX_NAMED_KEYS: Final = 1000
+# Revoked keys that are remembered in a cluster; beyond this, the oldest are forgotten.
+MAX_REVOKED_KEYS: Final = 5000
 # Principals that are not keys: a key must not be taken for one of them.
 RESERVED: Final = frozenset(("default", "anonymous", LOCAL, "token"))
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # If keys could not be read, for example because no more files could be opened, requests with a key try again, at most
 # this often.
 KEYS_RETRY_INTERVAL: Final = 1.0
+# Within the folder, the hashes of revoked keys, each a file. Made by the first instance of a cluster: another machine
+# may still have a key that was revoked here.
+REVOKED_FOLDER: Final = "revoked"
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
 _SUFFIX: Final = ".json"
 # The file is gone, a link, or not ours: trying again will not help. Any other error reveals nothing about the key.
 _LASTING: Final = frozenset(
@@ -115,6 +121,10 @@ class KeyFolder:
         if not NAME.fullmatch(name):
             return False
         try:
+            if os.path.isdir(self._revoked_folder):
+                # First: if we are killed in between, the next instance here removes the key.
+                with contextlib.suppress(FileNotFoundError, MsgspecError), open(self._file(name), "rb") as file:
+                    self.note_revoked(decode(file.read(MAX_KEY_RECORD_BYTES), type=KeyRecord).sha256)
             os.unlink(self._file(name))
         except (FileNotFoundError, NotADirectoryError):
             return False
@@ -123,6 +133,45 @@ class KeyFolder:
                 f"`{self.path}` cannot be written: {error.strerror}", hint="check its permissions"
             ) from None
         return True
+
+    # ── in a cluster ──
+
+    @property
+    def _revoked_folder(self) -> str:
+        return os.path.join(self.path, REVOKED_FOLDER)
+
+    def note_revocations(self) -> None:
+        """Keep the hashes of keys that are revoked from now on. Raises `OSError`."""
+        os.makedirs(self.path, mode=0o700, exist_ok=True)
+        os.makedirs(self._revoked_folder, mode=0o700, exist_ok=True)
+        noted = sorted(os.scandir(self._revoked_folder), key=lambda each: each.stat(follow_symlinks=False).st_mtime_ns)
+        for oldest in noted[:-MAX_REVOKED_KEYS]:
+            os.unlink(oldest.path)
+
+    def revoked(self) -> set[str]:
+        """The hashes of keys that were revoked. Raises `OSError`."""
+        try:
+            return {name for name in os.listdir(self._revoked_folder) if _HASH.fullmatch(name)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+    def note_revoked(self, sha256: str) -> None:
+        """Raises `OSError`."""
+        if _HASH.fullmatch(sha256):
+            path = os.path.join(self._revoked_folder, sha256)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+
+    def adopt(self, record: KeyRecord) -> FileIdentity | None:
+        """Store a key that was created on another machine; None if there is one of this name. Raises `OSError`."""
+        try:
+            self._write(record)
+        except FileExistsError:
+            return None
+        return self.identity(record.name)
+
+    def remove(self, record: KeyRecord) -> None:
+        """Remove the file of a key that was revoked on another machine. Raises `OSError`."""
+        os.unlink(self._file(record.name))
 
     def records(self) -> list[KeyRecord]:
         """All keys, by name. Those that are damaged, or that others may have written, are left out, which is logged.
@@ -214,13 +263,31 @@ def _identity(about: os.stat_result) -> FileIdentity:
     return about.st_ino, about.st_mtime_ns
 
 
+# The keys in the folder, each with its file, which is unknown while the folder cannot be written.
+Files = dict[KeyRecord, FileIdentity | None]
+
+
+class KeysElsewhere(Protocol):
+    """What other machines know of keys."""
+
+    def merged(self, files: Files, unread: Collection[str]) -> Files:
+        """The keys in force everywhere, from those in the folder. `unread`: names of keys that could not be read."""
+        ...
+
+
 class KeysInForce:
     """The current keys, by the hash of their token."""
 
     def __init__(
-        self, keys: KeyFolder, now: Callable[[], float] = time.time, age: Callable[[], float] = time.monotonic
+        self,
+        keys: KeyFolder,
+        now: Callable[[], float] = time.time,
+        age: Callable[[], float] = time.monotonic,
+        elsewhere: KeysElsewhere | None = None,
     ) -> None:
+        """`elsewhere`: None if this machine is alone."""
         self._keys = keys
+        self._elsewhere = elsewhere
         self._now = now
         self._age = age
         # When to read them again after a failure; and the failure, so that it is logged once.
@@ -228,7 +295,7 @@ class KeysInForce:
         self._problem = ""
         self._by_hash: dict[str, KeyRecord] = {}
         # By name, the file that each was read from.
-        self._files: dict[str, FileIdentity] = {}
+        self._files: dict[str, FileIdentity | None] = {}
         self._fingerprint: tuple[int, int, int] | None = None
         # Another number whenever the keys were read again: what was found before need not hold any longer.
         self.generation = 0
@@ -275,17 +342,16 @@ class KeysInForce:
         # Before reading: changes in the meantime then cause another read.
         self._fingerprint = self._keys.fingerprint()
         try:
-            records, unread = self._keys.read()
+            records, unread = self._read()
         except KeyProblem as error:
             self._note(str(error))
-            return
-        first = next(iter(unread), "")
-        self._note(f"`{first}` and perhaps others: {unread[first].strerror}" if unread else "")
-        for record in self._by_hash.values():
-            known = self._files.get(record.name)
-            # `stat` needs no descriptor. A key that was revoked and created again is in another file.
-            if record.name in unread and known is not None and known == self._keys.identity(record.name):
-                records[record] = known
+            if self._elsewhere is None:
+                return
+            # What was revoked on other machines is refused all the same.
+            records = {record: self._files.get(record.name) for record in self._by_hash.values()}
+            unread = frozenset(record.name for record in records)
+        if self._elsewhere is not None:
+            records = self._elsewhere.merged(records, unread)
         self._by_hash = {record.sha256: record for record in records}
         self._files = {record.name: file for record, file in records.items()}
         after = {record.name: record.sha256 for record in records}
@@ -295,6 +361,18 @@ class KeysInForce:
         if gone:
             for on_revoked in self.on_revoked:
                 on_revoked(gone)
+
+    def _read(self) -> tuple[Files, Collection[str]]:
+        found, unread = self._keys.read()
+        records: Files = {**found}
+        first = next(iter(unread), "")
+        self._note(f"`{first}` and perhaps others: {unread[first].strerror}" if unread else "")
+        for record in self._by_hash.values():
+            known = self._files.get(record.name)
+            # `stat` needs no descriptor. A key that was revoked and created again is in another file.
+            if record.name in unread and known is not None and known == self._keys.identity(record.name):
+                records[record] = known
+        return records, unread
 
     def _note(self, problem: str) -> None:
         self._retry_at = self._age() + KEYS_RETRY_INTERVAL if problem else None

@@ -1,0 +1,80 @@
+"""Several instances with a real state server: what counts for users on all of them, once one has decided it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.transport.http.server.raw_client import initialize, raw_client
+from tests.support.cluster_machines import PATIENCE, Instance, machines, needs_state_server
+from tests.support.workbench import scripted_entry
+
+pytestmark = [pytest.mark.processes, needs_state_server]
+
+BOXES = {"box": {"server": scripted_entry()}}
+# How long others may take to learn of a revocation.
+REVOCATION_LIMIT = 2.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short one: the address of a Unix socket has hardly more than a hundred bytes."""
+    with tempfile.TemporaryDirectory(prefix="wb") as name:
+        yield Path(name)
+
+
+async def status_of(instance: Instance, token: str) -> int:
+    """What a request with this token is answered with."""
+    async with raw_client(instance.port) as client:
+        return (await client.request(body=initialize(), authorization=f"Bearer {token}")).status
+
+
+async def seconds_until(status: int, token: str, *instances: Instance) -> float:
+    began = time.monotonic()
+    async with asyncio.timeout(PATIENCE):
+        for instance in instances:
+            while await status_of(instance, token) != status:
+                await asyncio.sleep(0.02)
+    return time.monotonic() - began
+
+
+async def test_key_is_valid_on_all_machines_and_refused_on_all_once_it_is_revoked(folder: Path) -> None:
+    async with machines(folder) as rig:
+        a, b, c = [await rig.start(name, BOXES) for name in "abc"]
+        await rig.until_listening(3)
+        token = await a.run("team", "key", "create", "ann")
+        await seconds_until(200, token, a, b, c)
+        assert (await c.run("team", "key", "list")).count("ann") == 1
+        assert await b.run("team", "key", "revoke", "ann") == "revoked"
+        assert await seconds_until(401, token, a, b, c) < REVOCATION_LIMIT
+        again = await c.run("team", "key", "create", "ann")
+        await seconds_until(200, again, a, b, c)
+        assert [await status_of(each, token) for each in (a, b, c)] == [401, 401, 401]
+
+
+async def test_key_stays_valid_and_a_revoked_one_refused_while_the_state_is_away(folder: Path) -> None:
+    async with machines(folder) as rig:
+        a, b = [await rig.start(name, BOXES) for name in "ab"]
+        await rig.until_listening(2)
+        kept, gone = [await a.run("team", "key", "create", name) for name in ("kept", "gone")]
+        await seconds_until(200, gone, a, b)
+        await rig.state.kill()
+        await a.run("team", "key", "revoke", "gone")
+        await seconds_until(401, gone, a)
+        # One that starts without the state knows what its machine knew.
+        await b.kill()
+        b = await rig.start("b", BOXES)
+        assert await status_of(b, kept) == 200
+        assert await status_of(b, gone) == 200, "nobody could tell"
+        await rig.state.start()
+        await seconds_until(401, gone, b)
+        assert await status_of(b, kept) == 200
+        # Nothing was kept on the state server's disk: the instances have written it again, and a new machine reads it.
+        c = await rig.start("c", BOXES)
+        await seconds_until(200, kept, c)
+        assert await status_of(c, gone) == 401
