@@ -302,3 +302,15 @@ async def test_common_value_is_written_again_before_its_time_is_over() -> None:
         async with asyncio.timeout(PATIENCE):
             while await age() > 60:
                 await asyncio.sleep(0.01)
+
+
+async def test_notice_that_another_has_overtaken_is_heard() -> None:
+    link = ValkeyLink("valkey://127.0.0.1:1/0")
+    one, other = (ClusterState(link, Seal(KEY, "test"), "test") for _ in range(2))
+    heard: list[bytes] = []
+    other.on_told("subject", heard.append)
+    notices = [one._notice("subject", b"%d" % number) for number in range(100)]
+    for number in (1, 0, 3, 3, 2, 1, 99, 98, 10, 98):
+        other._hear(notices[number])
+    assert heard == [b"1", b"0", b"3", b"2", b"99", b"98"]
+    await link.close()

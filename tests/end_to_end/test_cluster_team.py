@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mcp import Client
 
 from tests.engine.transport.http.server.raw_client import initialize, raw_client
 from tests.support.cluster_machines import PATIENCE, Instance, machines, needs_state_server
@@ -78,3 +81,69 @@ async def test_key_stays_valid_and_a_revoked_one_refused_while_the_state_is_away
         c = await rig.start("c", BOXES)
         await seconds_until(200, kept, c)
         assert await status_of(c, gone) == 401
+
+
+ASK = [{"who": ["*"], "tools": ["box/server/echo"], "then": "ask"}, {"then": "allow"}]
+
+
+async def call(client: Client, text: str) -> tuple[bool, str]:
+    path = {"toolbox": "box", "server": "server", "tool": "echo"}
+    result: Any = await client.call_tool("use_tool", {"tool": path, "arguments": {"text": text}})
+    return not result.is_error, result.content[0].text
+
+
+def approval_in(told: str) -> str:
+    found = re.search(r"mcp-workbench approve ([0-9a-f]+)", told)
+    assert found is not None, told
+    return found[1]
+
+
+async def until_seen(instance: Instance, id: str) -> None:
+    """Until this waiting call is known there."""
+    async with asyncio.timeout(PATIENCE):
+        while id not in await instance.run("status"):
+            await asyncio.sleep(0.1)
+
+
+async def test_call_is_approved_and_denied_on_another_machine(folder: Path) -> None:
+    async with machines(folder) as rig:
+        a, b = [await rig.start(name, BOXES, policy=ASK) for name in "ab"]
+        await rig.until_listening(2)
+        token = await a.run("team", "key", "create", "ann")
+        await seconds_until(200, token, a, b)
+        async with rig.client(a.url, token, "auto") as client:
+            passed, told = await call(client, "once")
+            assert not passed
+            id = approval_in(told)
+            await until_seen(b, id)
+            assert "once" in await b.run("approve", id, "--show")
+            assert await b.run("approve", id) == "approved: box/server/echo for ann"
+            assert (await call(client, "once"))[0]
+            assert not (await call(client, "once"))[0], "it was for one call"
+            passed, told = await call(client, "never")
+            await until_seen(b, approval_in(told))
+            assert await b.run("approve", approval_in(told), "--deny") == "denied: box/server/echo for ann"
+            passed, told = await call(client, "never")
+            assert not passed and "was denied by" in told
+
+
+async def test_approval_for_an_hour_is_known_where_its_user_moves(folder: Path) -> None:
+    async with machines(folder) as rig:
+        a, b = [await rig.start(name, BOXES, policy=ASK) for name in "ab"]
+        await rig.until_listening(2)
+        token, stranger = [await a.run("team", "key", "create", name) for name in ("ann", "ben")]
+        await seconds_until(200, stranger, a, b)
+        async with rig.client(a.url, token, "auto") as client:
+            _, told = await call(client, "text")
+            assert await a.run("approve", approval_in(told), "--for", "3600")
+            assert (await call(client, "text"))[0]
+        await a.kill()
+        # One that was not there when it was approved.
+        c = await rig.start("c", BOXES, policy=ASK)
+        for instance in (b, c):
+            await seconds_until(200, stranger, instance)
+            async with rig.client(instance.url, token, "auto") as client:
+                assert (await call(client, "text"))[0]
+                assert not (await call(client, "another"))[0]
+            async with rig.client(instance.url, stranger, "auto") as client:
+                assert not (await call(client, "text"))[0], "it is each user's own"

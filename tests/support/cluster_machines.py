@@ -180,6 +180,7 @@ class Machines:
                 while True:
                     # One that has seen nothing yet.
                     state = ClusterState(link, Seal(key, "mcp-workbench"), "mcp-workbench")
+                    state.holder_of = self.holder_of
                     if kind.most:
                         found = (await state.find_all(kind, principal)).get(name)
                     else:
@@ -189,6 +190,14 @@ class Machines:
                     await asyncio.sleep(0.02)
         finally:
             await link.close()
+
+    def holder_of(self, principal: str) -> str:
+        """The same as instances say, which have all keys."""
+        for folder in self.folder.iterdir():
+            for record in keys_of(folder).records() if folder.is_dir() else ():
+                if record.name == principal:
+                    return f"{principal} {record.sha256}"
+        return principal
 
     async def until_listening(self, count: int) -> None:
         """Until this many instances hear what others tell."""

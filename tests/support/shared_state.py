@@ -42,6 +42,7 @@ class SharedState(LastingState):
 
     def __init__(self, server: SharedServer) -> None:
         self._server = server
+        self.instance = f"instance {len(server.instances)}"
         self._pending: dict[_Place, bytes | None] = {}
         self._followers: list[tuple[StateKind, Callable[[dict[str, bytes]], None]]] = []
         self._heard: dict[str, list[Callable[[bytes], None]]] = {}

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import MsgspecError, Raw, Struct
@@ -20,7 +20,7 @@ from msgspec.json import decode, encode
 
 from mcp_workbench.cluster.examination import open_state
 from mcp_workbench.engine.face.view import View
-from mcp_workbench.engine.lasting_state import OPENED, SESSION, TASK
+from mcp_workbench.engine.lasting_state import APPROVAL, OPENED, SESSION, TASK
 from mcp_workbench.engine.session.questions import number_questions_elsewhere
 from mcp_workbench.engine.session.resuming import ResumedLink, mark_of, restore, written_down
 from mcp_workbench.engine.session.session import Session
@@ -132,8 +132,8 @@ class ClusterInstance:
         """Read what other instances have left for a user."""
         gateway = self._gateway
         assert gateway is not None
-        opened, tasks = await asyncio.gather(
-            self.state.find_all(OPENED, principal), self.state.find_all(TASK, principal)
+        opened, tasks, approved = await asyncio.gather(
+            *(self.state.find_all(kind, principal) for kind in (OPENED, TASK, APPROVAL))
         )
         if self.state.link.is_away:
             return
@@ -148,10 +148,17 @@ class ClusterInstance:
             views.reopen(view, found.toolboxes)
         if tasks:
             gateway.router.tasks.handles.take_over(views.of_principal(principal), tasks.values())
+        if approved and gateway.gate.shared_approvals is not None:
+            gateway.gate.shared_approvals.arrive(principal, approved)
         self._here[principal] = None
         if len(self._here) > MAX_USERS_HERE:
             self._here.popitem(last=False)
         self.state.tell("arrived", principal.encode())
+
+    def forget(self, principals: Iterable[str]) -> None:
+        """Whoever has one of these names next arrives as somebody else."""
+        for principal in principals:
+            self._here.pop(principal, None)
 
     def _on_arrived_elsewhere(self, body: bytes) -> None:
         """Another instance serves this user now, too: what is known of them here may be out of date."""

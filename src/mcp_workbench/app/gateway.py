@@ -378,7 +378,9 @@ class Gateway(ProcessOwner):
 
     def waiting_approvals(self) -> list[dict[str, object]]:
         """Calls that wait for their user's approval. Shown only to our own user."""
-        return [] if self.gate.access is None else self.gate.access.approvals.waiting()
+        shared = self.gate.shared_approvals
+        elsewhere = () if shared is None else shared.described()
+        return [*(() if self.gate.access is None else self.gate.access.approvals.waiting()), *elsewhere]
 
     def decide(self, wanted: ApprovalRequest, by: str, peer: str = "command line") -> ApprovalReply:
         """Approve or deny a waiting call, or show it to our own user. `by`: who does, `peer`: from where."""

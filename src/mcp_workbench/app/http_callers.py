@@ -237,6 +237,8 @@ class HttpCallers:
             elsewhere = SharedKeys(self._cluster.state, keys, lambda: in_force.reload())
         in_force = KeysInForce(keys, elsewhere=elsewhere)
         in_force.on_revoked.append(self._on_revoked)
+        if self._cluster is not None:
+            self._cluster.state.holder_of = in_force.holder_of
         return in_force
 
     def _on_keys_changed(self) -> None:
@@ -250,6 +252,8 @@ class HttpCallers:
         from mcp_workbench.engine.blocking_work import aside
 
         self._server.end_those_of(names, REVOKED)
+        if self._cluster is not None:
+            self._cluster.forget(names)
         if self._page is not None:
             self._page.end_those_of(names)
         gateway = self._gateway

@@ -296,6 +296,22 @@ class WorkbenchOnPage:
                     "rule": each.rule,
                     "expires": round(each.at + each.expires - each.began, 1),
                 }
+            shared = gateway.gate.shared_approvals
+            for call in () if shared is None else shared.calls():
+                whole = call.whole if call.whole is not None and len(call.whole) <= MAX_SHOWN_CALL else None
+                yield {
+                    "kind": "approval",
+                    "id": call.id,
+                    "toolbox": call.toolbox,
+                    "server": call.server,
+                    "tool": call.item,
+                    "arguments": call.arguments if whole is None else one_line(whole.decode(errors="backslashreplace")),
+                    "principal": call.principal or LOCAL,
+                    "client": _client(call.client),
+                    "at": call.at,
+                    "rule": call.rule,
+                    "expires": round(call.until, 1),
+                }
 
     def _troubles(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
         for (toolbox, server), found in places.items():
@@ -331,7 +347,7 @@ class WorkbenchOnPage:
                     "after": None,
                 }
 
-    def decide(self, user: PageUser, id: str, decision: str) -> Json:
+    async def decide(self, user: PageUser, id: str, decision: str) -> Json:
         from mcp_workbench.team.policy.approval_socket import ApprovalRequest
 
         self._owner_only(user)
@@ -342,6 +358,11 @@ class WorkbenchOnPage:
         wanted = ApprovalRequest(id, HOUR if decision == "hour" else None, denies=decision == "deny")
         for gateway in self._gateways():
             reply = gateway.decide(wanted, user.name, "page")
+            shared = gateway.gate.shared_approvals
+            if shared is not None and reply.found is None and reply.decided is None:
+                reply = await shared.decide(wanted, user.name, "page")
+            if reply.problem is not None:
+                raise Unavailable(503, reply.problem)
             if reply.found is not None:
                 return {"decided": decision, "call": reply.found}
             if reply.decided is not None:

@@ -44,7 +44,13 @@ if TYPE_CHECKING:
     from mcp_workbench.team.identity.identities import Identity
     from mcp_workbench.team.identity.identity_assertions import IdentityAssertions
     from mcp_workbench.team.identity.token_exchange import SubjectTokens, TokenExchanges
-    from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest, ApprovalSocket, Decide
+    from mcp_workbench.team.policy.approval_socket import (
+        ApprovalReply,
+        ApprovalRequest,
+        ApprovalSocket,
+        Decide,
+        DecideElsewhere,
+    )
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +162,8 @@ class Runtime:
         # Created with the first call that waits for `mcp-workbench approve`; and the gateways with such calls.
         self._approval_socket: ApprovalSocket | None = None
         self._approvers: list[Decide] = []
+        # Those that reach calls of other instances.
+        self._approvers_elsewhere: list[DecideElsewhere] = []
         self._watching: Watching | None = None
         # Makes the page of our own user, when it is asked for; None if nothing is served.
         self._make_page: Callable[[], PageOpener] | None = None
@@ -365,10 +373,13 @@ class Runtime:
                 each.close()
                 await each.open()
 
-    def take_approvals(self, decide: Decide) -> None:
-        """Make the waiting calls of a gateway visible to `mcp-workbench approve`."""
+    def take_approvals(self, decide: Decide, elsewhere: DecideElsewhere | None = None) -> None:
+        """Make the waiting calls of a gateway visible to `mcp-workbench approve`. `elsewhere`: and those of other
+        instances."""
         if decide not in self._approvers:
             self._approvers.append(decide)
+            if elsewhere is not None:
+                self._approvers_elsewhere.append(elsewhere)
         if self._approval_socket is None:
             from mcp_workbench.team.policy.approval_socket import ApprovalSocket
 
@@ -380,12 +391,17 @@ class Runtime:
         if decide in self._approvers:
             self._approvers.remove(decide)
 
-    def _decide(self, wanted: ApprovalRequest, by: str) -> ApprovalReply:
+    async def _decide(self, wanted: ApprovalRequest, by: str) -> ApprovalReply:
         from mcp_workbench.team.policy.approval_socket import ApprovalReply
 
-        replies = (each(wanted, by) for each in self._approvers)
-        known = (reply for reply in replies if reply.found is not None or reply.decided is not None)
-        return next(known, ApprovalReply())
+        reply = ApprovalReply()
+        for each in self._approvers:
+            reply = each(wanted, by)
+            if reply.found is not None or reply.decided is not None:
+                return reply
+        for elsewhere in self._approvers_elsewhere:
+            reply = await elsewhere(wanted, by, "command line")
+        return reply
 
     def _close_sockets(self) -> None:
         for each in (self._status_socket, self._approval_socket):

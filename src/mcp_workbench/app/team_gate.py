@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mcp_workbench.team.access import Access
     from mcp_workbench.team.identity.identities import Identities, Identity
     from mcp_workbench.team.oversight import Oversight
+    from mcp_workbench.team.policy.approval import Approvals
+    from mcp_workbench.team.policy.shared_approvals import SharedApprovals
     from mcp_workbench.team.policy.shared_counts import SharedCounts
 
 
@@ -44,6 +46,7 @@ class TeamGate(Gate):
         self.oversight: Oversight | None = None
         # Only if there are other instances, and rules.
         self._counts: SharedCounts | None = None
+        self.shared_approvals: SharedApprovals | None = None
         # Only if calls are counted.
         self._saved_tokens: SavedTokens | None = None
         # Only if traces are sent.
@@ -143,19 +146,8 @@ class TeamGate(Gate):
 
     def _make_access(self, former: Access | None) -> Access:
         from mcp_workbench.team.access import Access
-        from mcp_workbench.team.policy.approval import Approvals
 
         gateway = self._gateway
-        # Approvals and waiting calls outlive a change of the rules, and are judged by the rules of that time.
-        approvals = (
-            former.approvals
-            if former is not None
-            else Approvals(
-                on_waiting=lambda: gateway.runtime.take_approvals(gateway.decide),
-                in_force=lambda: None if self.access is None else self.access.policy,
-                is_blind=lambda: gateway.options.state.is_blind,
-            )
-        )
         return Access(
             gateway.config.policy,
             gateway.config.limits,
@@ -164,11 +156,36 @@ class TeamGate(Gate):
             face_of=self.whole_face_of,
             make_face=gateway.make_face,
             tool_of_task=lambda *task: gateway.router.tasks.handles.tool_of(*task),
-            approvals=approvals,
+            # Approvals and waiting calls outlive a change of the rules, and are judged by the rules of that time.
+            approvals=self._make_approvals() if former is None else former.approvals,
             record=self.record,
             program_writes=self._program_writes(),
             counts=self._shared_counts(),
         )
+
+    def _make_approvals(self) -> Approvals:
+        from mcp_workbench.team.policy.approval import Approvals
+
+        gateway, shared = self._gateway, None
+        state = gateway.options.state
+        if state.is_shared:
+            from mcp_workbench.team.policy.shared_approvals import SharedApprovals
+
+            shared = SharedApprovals(state, gateway.decide, self._take_approvals)
+        approvals = Approvals(
+            on_waiting=self._take_approvals,
+            in_force=lambda: None if self.access is None else self.access.policy,
+            is_blind=lambda: state.is_blind,
+            elsewhere=shared,
+        )
+        if shared is not None:
+            shared.serve(approvals)
+        self.shared_approvals = shared
+        return approvals
+
+    def _take_approvals(self) -> None:
+        shared = self.shared_approvals
+        self._gateway.runtime.take_approvals(self._gateway.decide, None if shared is None else shared.decide)
 
     def _shared_counts(self) -> SharedCounts | None:
         state = self._gateway.options.state

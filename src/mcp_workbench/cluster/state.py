@@ -34,6 +34,8 @@ MAX_BATCH: Final = 200
 MAX_BATCH_BYTES: Final = 1024 * 1024
 # A notice older than this is a replay. More than the clocks of instances differ.
 MAX_NOTICE_AGE: Final = 30.0
+# How many notices of an instance may be overtaken by a later one. The rest counts as replays.
+NOTICE_WINDOW: Final = 64
 # How often common kinds are read without a change, so that what is about to expire is written again.
 RENEWAL_INTERVAL: Final = 3600.0
 # SealRefused values that are logged each; further ones are counted.
@@ -79,11 +81,13 @@ class ClusterState(LastingState):
         self.on_told(_CHANGED, self._on_changed_elsewhere)
         self._told = 0
         self._is_over = False
-        # By instance, the number of its last notice.
-        self._last_of: OrderedDict[str, int] = OrderedDict()
+        # By instance, the highest number of its notices, and which of those before it were heard, one bit each.
+        self._last_of: OrderedDict[str, tuple[int, int]] = OrderedDict()
         # Values that were not accepted, and copies that were dropped before they could be written.
         self.refused = 0
         self.lost = 0
+        # Whom a principal's name stands for now. What was kept for an earlier holder of the name cannot be found.
+        self.holder_of: Callable[[str], str] = lambda principal: principal
         # What our heartbeat says of us.
         self.describe: Callable[[], bytes] = lambda: b""
 
@@ -100,10 +104,10 @@ class ClusterState(LastingState):
 
     def keep(self, kind: StateKind, principal: str, name: str, value: bytes) -> None:
         if len(value) <= kind.max_bytes:
-            self._put((kind, principal, name), value)
+            self._put((kind, self.holder_of(principal), name), value)
 
     def drop(self, kind: StateKind, principal: str, name: str) -> None:
-        self._put((kind, principal, name), None)
+        self._put((kind, self.holder_of(principal), name), None)
 
     def _put(self, place: _Place, value: bytes | None) -> None:
         self._take(place)
@@ -177,6 +181,7 @@ class ClusterState(LastingState):
     # ── reading ──
 
     async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
+        principal = self.holder_of(principal)
         place = (kind, principal, name)
         if place in self._pending:
             return self._pending[place]
@@ -194,6 +199,7 @@ class ClusterState(LastingState):
             return None
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
+        principal = self.holder_of(principal)
         try:
             (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))])
         except StateAway:
@@ -217,7 +223,7 @@ class ClusterState(LastingState):
             due = time.time() - kind.lifetime / 2
             for _, each in opened[: kind.most]:
                 if each.written / 1e9 < due and (kind, principal, each.name) not in self._pending:
-                    self.keep(kind, principal, each.name, each.value)
+                    self._put((kind, principal, each.name), each.value)
         superfluous += [hidden for hidden, _ in opened[kind.most :]]
         if superfluous:
             with contextlib.suppress(StateAway):
@@ -307,15 +313,30 @@ class ClusterState(LastingState):
             notice = _read_notice(self._seal.open_notice(sealed))
         except (SealRefused, MsgspecError):
             return
-        is_replay = notice.number <= self._last_of.get(notice.instance, 0)
-        if notice.instance == self.instance or is_replay or abs(time.time() - notice.at) > MAX_NOTICE_AGE:
+        if notice.instance == self.instance or abs(time.time() - notice.at) > MAX_NOTICE_AGE:
             return
-        self._last_of[notice.instance] = notice.number
-        self._last_of.move_to_end(notice.instance)
-        if len(self._last_of) > INSTANCE.most:
-            self._last_of.popitem(last=False)
+        if self._is_replay(notice.instance, notice.number):
+            return
         for heard in self._heard.get(notice.subject, ()):
             heard(notice.body)
+
+    def _is_replay(self, instance: str, number: int) -> bool:
+        """Whether this notice was heard before. One that another has overtaken was not: an instance publishes on
+        several connections."""
+        highest, heard = self._last_of.get(instance, (0, 0))
+        if number > highest:
+            heard = (heard << min(number - highest, NOTICE_WINDOW) | 1) & (1 << NOTICE_WINDOW) - 1
+            highest = number
+        else:
+            bit = 1 << highest - number
+            if highest - number >= NOTICE_WINDOW or heard & bit:
+                return True
+            heard |= bit
+        self._last_of[instance] = highest, heard
+        self._last_of.move_to_end(instance)
+        if len(self._last_of) > INSTANCE.most:
+            self._last_of.popitem(last=False)
+        return False
 
     # ── its life ──
 

@@ -40,7 +40,11 @@ INSTANCE: Final = StateKind("instance", 10.0, 1000, 16 * 1024)
 # Named keys, and those that were revoked, by the hash of their token. Both belong to nobody.
 NAMED_KEY: Final = StateKind("key", 30 * 24 * 3600.0, 1000, 16 * 1024, is_common=True, is_renewed=True)
 REVOKED_KEY: Final = StateKind("revoked-key", 30 * 24 * 3600.0, 5000, 1024, is_common=True, is_renewed=True)
-KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE, NAMED_KEY, REVOKED_KEY)
+# Approvals for a time and denials, by the digest of their call. For a day at most, as `approve --for`.
+APPROVAL: Final = StateKind("approval", 24 * 3600.0, 500, 1024)
+# Calls that wait for an approval, by their id, with what people have to see before they decide.
+WAITING: Final = StateKind("waiting", 600.0, 1000, 32 * 1024, is_common=True)
+KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE, NAMED_KEY, REVOKED_KEY, APPROVAL, WAITING)
 
 
 class LastingState:
@@ -48,6 +52,11 @@ class LastingState:
 
     # Whether other instances find what is kept here. If not, nothing has to be kept.
     is_shared = False
+    # Tells this instance from others.
+    instance = ""
+
+    # Whom a principal's name stands for now: a key may have been revoked and created again.
+    holder_of: Callable[[str], str] = staticmethod(lambda principal: principal)
 
     @property
     def is_blind(self) -> bool:

@@ -39,7 +39,7 @@ class Waiting:
         self.by = ""
         self.decided: dict[str, str] = {}
 
-    def decide(self, wanted: ApprovalRequest, by: str) -> ApprovalReply:
+    async def decide(self, wanted: ApprovalRequest, by: str) -> ApprovalReply:
         # Whoever runs the command, by name and by process.
         self.by = by
         if wanted.only_shows:

@@ -43,7 +43,7 @@ class Approvals:
         monkeypatch.setattr(approval_socket, "described_peer", lambda connection: "ann")
         self._socket = ApprovalSocket(self._decide)
 
-    def _decide(self, request: ApprovalRequest, who: str) -> ApprovalReply:
+    async def _decide(self, request: ApprovalRequest, who: str) -> ApprovalReply:
         self.decided.append((request.id, who))
         return ApprovalReply(found="the call")
 

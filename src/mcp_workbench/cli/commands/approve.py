@@ -28,6 +28,8 @@ def run(parsed: Parsed) -> int:
             hint="run it outside of the sandbox or container, or answer in a client that can ask you",
             status=FAILED,
         )
+    if reply.problem is not None:
+        return complain(f"the call `{wanted.id[:50]}` could not be decided: {one_line(reply.problem)}", status=FAILED)
     if reply.found is None:
         return _complain_of(wanted.id[:50], reply.decided)
     if wanted.only_shows:

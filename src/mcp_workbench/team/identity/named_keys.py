@@ -296,6 +296,7 @@ class KeysInForce:
         self._by_hash: dict[str, KeyRecord] = {}
         # By name, the file that each was read from.
         self._files: dict[str, FileIdentity | None] = {}
+        self._hashes: dict[str, str] = {}
         self._fingerprint: tuple[int, int, int] | None = None
         # Another number whenever the keys were read again: what was found before need not hold any longer.
         self.generation = 0
@@ -323,6 +324,11 @@ class KeysInForce:
             record = self._by_hash.get(hashed)
         return None if record is None or record.has_expired(self._now()) else record
 
+    def holder_of(self, principal: str) -> str:
+        """Another value for each key that a principal of this name has had."""
+        sha256 = self._hashes.get(principal)
+        return principal if sha256 is None else f"{principal} {sha256}"
+
     def standing(self, record: KeyRecord) -> Callable[[], bool]:
         """Whether a key that was found now is still valid, without its token. False also if that is uncertain."""
         return partial(self._stands, self.generation, record)
@@ -338,7 +344,6 @@ class KeysInForce:
         """Read the keys from disk. Those that cannot be read remain valid, which is logged, and are read again soon: a
         revocation must not be lost because it could not be seen at once."""
         self.generation += 1
-        before = {record.name: record.sha256 for record in self._by_hash.values()}
         # Before reading: changes in the meantime then cause another read.
         self._fingerprint = self._keys.fingerprint()
         try:
@@ -354,8 +359,8 @@ class KeysInForce:
             records = self._elsewhere.merged(records, unread)
         self._by_hash = {record.sha256: record for record in records}
         self._files = {record.name: file for record, file in records.items()}
-        after = {record.name: record.sha256 for record in records}
-        gone = frozenset(name for name, hashed in before.items() if after.get(name) != hashed)
+        before, self._hashes = self._hashes, {record.name: record.sha256 for record in records}
+        gone = frozenset(name for name, hashed in before.items() if self._hashes.get(name) != hashed)
         for name in sorted(gone):
             log.info("the key `%s` is revoked", name)
         if gone:

@@ -2,7 +2,7 @@
 
 An approval is for exactly one call (its server, its item, its parameters and `_meta`, byte by byte) of one principal:
 once, for the rest of its session, or for a time. So is a denial. Both are kept in memory only, so that a restart
-revokes them.
+revokes them, unless other instances know of them (`shared_approvals`).
 Owns what was approved and what waits; how a client is asked is up to the request (`steps.Ask`).
 """
 
@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from hashlib import sha256
 from os import urandom
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode, encode
@@ -112,6 +112,18 @@ class _Interim(Struct):
 _decode_interim: Final = Decoder(_Interim).decode
 
 
+class ApprovalsElsewhere(Protocol):
+    """Other instances, which learn what happens here."""
+
+    def on_waiting(self, waiting: WaitingCall) -> None: ...
+
+    def on_waited(self, id: str) -> None: ...
+
+    def on_granted(self, principal: str, digest: str, seconds: float) -> None: ...
+
+    def on_denied(self, principal: str, digest: str, by: str) -> None: ...
+
+
 class Approvals:
     """What was approved, and what waits for approval. Outlives the rules that required it."""
 
@@ -122,11 +134,13 @@ class Approvals:
         on_waiting: Callable[[], None] = lambda: None,
         in_force: Callable[[], Policy | None] = lambda: None,
         is_blind: Callable[[], bool] = lambda: False,
+        elsewhere: ApprovalsElsewhere | None = None,
     ) -> None:
         """`on_waiting` is called when a call begins to wait: from then on the user may approve it. `in_force`: the
         current policy, as a call may be held for minutes, and the policy may have changed since. `is_blind`: nobody may
-        approve now, because other instances cannot be asked."""
+        approve now, because other instances cannot be asked. `elsewhere`: None if there are none."""
         self.is_blind = is_blind
+        self._elsewhere = elsewhere
         self.now = now
         self._on_waiting = on_waiting
         self.in_force = in_force
@@ -147,6 +161,31 @@ class Approvals:
         self._granted.move_to_end((principal, digest))
         if len(self._granted) > MOST_APPROVALS:
             self._granted.popitem(last=False)
+        # One for a single call, or for a session, is of no use at another instance.
+        if self._elsewhere is not None and not grant.is_once and grant.session is None:
+            self._elsewhere.on_granted(principal, digest, grant.expires - self.now())
+
+    def take_over(self, principal: str, digest: str, seconds: float, denied_by: str | None) -> None:
+        """Another instance has approved or denied this call, for so long."""
+        until = self.now() + seconds
+        if denied_by is not None:
+            self._denied[principal, digest] = until, denied_by
+        else:
+            self._granted[principal, digest] = GrantedApproval(until)
+        for table in (self._denied, self._granted):
+            if len(table) > MOST_APPROVALS:
+                table.popitem(last=False)
+
+    def lasting(self) -> list[tuple[str, str, float, str | None]]:
+        """Approvals for a time and denials that still count: the principal, the digest, for how many seconds, and who
+        has denied it."""
+        now = self.now()
+        granted = [
+            (*key, grant.expires - now, None)
+            for key, grant in self._granted.items()
+            if not grant.is_once and grant.session is None and grant.expires > now
+        ]
+        return [*granted, *((*key, until - now, by) for key, (until, by) in self._denied.items() if until > now)]
 
     def grant_retry(self, principal: str, digest: str, state: str = "") -> None:
         """The server requires input before it does what was approved: expect the client to retry with it, and with the
@@ -207,7 +246,7 @@ class Approvals:
             for key in [key for key in table if key[0] in principals]:
                 del table[key]
         for id in [id for id, waiting in self._waiting.items() if waiting.principal in principals]:
-            del self._waiting[id]
+            self._end_waiting(id)
 
     # ── calls that the user can decide about outside of their client ──
 
@@ -253,7 +292,15 @@ class Approvals:
             [],
         )
         self._on_waiting()
+        if self._elsewhere is not None:
+            self._elsewhere.on_waiting(self._waiting[id])
         return id
+
+    def _end_waiting(self, id: str) -> WaitingCall | None:
+        waiting = self._waiting.pop(id, None)
+        if waiting is not None and self._elsewhere is not None:
+            self._elsewhere.on_waited(id)
+        return waiting
 
     async def hold(self, id: str) -> None:
         """Wait until the user has decided about this call outside of its client. The caller bounds it."""
@@ -282,11 +329,13 @@ class Approvals:
             self._denied[waiting.principal, waiting.digest] = (self.now() + WAITING_SECONDS, by)
             if len(self._denied) > MOST_APPROVALS:
                 self._denied.popitem(last=False)
+            if self._elsewhere is not None:
+                self._elsewhere.on_denied(waiting.principal, waiting.digest, by)
         return waiting
 
     def _decide(self, id: str, decided: DecidedCall) -> WaitingCall | None:
         self._forget_expired()
-        waiting = self._waiting.pop(id, None)
+        waiting = self._end_waiting(id)
         if waiting is not None:
             self._decided[id] = decided
             if len(self._decided) > MAX_DECIDED:
@@ -319,7 +368,7 @@ class Approvals:
         """The question about this call has been answered: an approval given elsewhere meanwhile no longer counts."""
         waiting = self._waiting.get(id)
         if waiting is not None and not waiting.holders:
-            del self._waiting[id]
+            self._end_waiting(id)
         grant = self._granted.get((principal, digest))
         if grant is not None and grant.is_once:
             del self._granted[principal, digest]
@@ -347,7 +396,7 @@ class Approvals:
     def _forget_expired(self) -> None:
         now = self.now()
         for id in [id for id, waiting in self._waiting.items() if waiting.expires <= now]:
-            del self._waiting[id]
+            self._end_waiting(id)
 
 
 class ApprovalStep:

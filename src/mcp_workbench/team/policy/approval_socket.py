@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec import DecodeError, Struct, ValidationError, field
@@ -44,10 +44,13 @@ class ApprovalReply(Struct):
     is_refused: bool = False
     # Of a call that no longer waits: what was decided about it, and by whom.
     decided: str | None = None
+    # Of a call that waits at another instance: why it could not be decided.
+    problem: str | None = None
 
 
-# Takes a request and who makes it.
+# Takes a request and who makes it. Other instances need time to reply.
 Decide = Callable[[ApprovalRequest, str], ApprovalReply]
+DecideElsewhere = Callable[[ApprovalRequest, str, str], Awaitable[ApprovalReply]]
 
 
 class ApprovalRefused(Exception):
@@ -59,7 +62,7 @@ _decode_reply: Final = Decoder(ApprovalReply).decode
 
 
 class ApprovalSocket:
-    def __init__(self, decide: Decide) -> None:
+    def __init__(self, decide: Callable[[ApprovalRequest, str], Awaitable[ApprovalReply]]) -> None:
         self._decide = decide
         self._path = os.path.join(runtime_folder(), f"{os.getpid()}.{APPROVAL_SUFFIX}")
         self._server: asyncio.AbstractServer | None = None
@@ -85,7 +88,7 @@ class ApprovalSocket:
                 line = await reader.readline()
                 connection = writer.get_extra_info("socket")
                 if may_decide(connection):
-                    reply = self._decide(_decode_request(line), described_peer(connection))
+                    reply = await self._decide(_decode_request(line), described_peer(connection))
                 else:
                     reply = ApprovalReply(is_refused=True)
                 writer.write(encode(reply) + b"\n")
@@ -101,6 +104,7 @@ async def decide_anywhere(request: ApprovalRequest) -> ApprovalReply:
         return ApprovalReply()
     is_refused = False
     decided: str | None = None
+    problem: str | None = None
     for name in names:
         if name.partition(".")[2] == APPROVAL_SUFFIX:
             reply = await _ask(os.path.join(runtime_folder(), name), request)
@@ -108,9 +112,10 @@ async def decide_anywhere(request: ApprovalRequest) -> ApprovalReply:
                 return reply
             is_refused = is_refused or reply.is_refused
             decided = decided or reply.decided
+            problem = problem or reply.problem
     if is_refused and decided is None:
         raise ApprovalRefused
-    return ApprovalReply(decided=decided)
+    return ApprovalReply(decided=decided, problem=problem)
 
 
 async def _ask(path: str, request: ApprovalRequest) -> ApprovalReply:
