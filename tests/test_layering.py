@@ -212,8 +212,17 @@ KNOTS: dict[frozenset[str], str] = {
     frozenset({"engine.downstream.connection", "engine.downstream.server_link", "engine.downstream.server_run"}): (
         "a connection starts runs of its server, and a run reports to its connection"
     ),
-    frozenset({"engine.face.base", "engine.face.gate", "engine.face.kept_results", "engine.face.view"}): (
-        "a face keeps results for views; a view belongs to one face, which its gate chooses"
+    frozenset(
+        {
+            "engine.face.base",
+            "engine.face.gate",
+            "engine.face.kept_results",
+            "engine.face.merged_skills",
+            "engine.face.view",
+        }
+    ): (
+        "a face keeps results for views, and has skills merged when asked for them; a view belongs to one face, "
+        "which its gate chooses"
     ),
     frozenset(
         {

@@ -35,6 +35,7 @@ LISTS = {
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("resourceTemplates", "templates"),
+    "skills/list": ("skills", "skills"),
 }
 
 
@@ -68,6 +69,11 @@ class Server:
         self.prompts: list[Json] = []
         self.resources: list[Json] = []
         self.templates: list[Json] = []
+        self.skills: list[Json] = []
+        # What it answers to other methods, by method.
+        self.others: dict[str, Callable[[Json], Json]] = {}
+        # Further capabilities.
+        self.declared: Json = {}
         # What it lists instead on the connections of some principals.
         self.tools_of: dict[str, list[Json]] = {}
         # The same for `prompts`, `resources` and `templates`, by principal and kind.
@@ -94,7 +100,7 @@ class Server:
             found["prompts"] = {}
         if self.resources or self.templates:
             found["resources"] = {"subscribe": True}
-        return found
+        return {**found, **self.declared}
 
     def say_changed(self, principal: str | None = None) -> None:
         for link in self.links:
@@ -130,6 +136,10 @@ class _Link:
             }
             if self._server.instructions:
                 result["instructions"] = self._server.instructions
+        elif method == "server/discover" and self._server.settings.get("protocol") == "modern":
+            info = {"io.modelcontextprotocol/serverInfo": {"name": "in-process", "version": "1"}}
+            offered = {"supportedVersions": ["2026-07-28"], "capabilities": self._server.capabilities()}
+            result = {"resultType": "complete", **offered, "_meta": info}
         elif method == "tools/list":
             result = {"tools": self._server.tools_of.get(self.principal, self._server.tools)}
         elif method in LISTS:
@@ -149,6 +159,12 @@ class _Link:
                 return
             if self._server.held is not None:
                 self._server.held.append(partial(self.say, {"id": id, "result": result}))
+                return
+        elif method in self._server.others:
+            self._server.asked.append((method, params.get("uri") or params.get("taskId") or ""))
+            result = self._server.others[method](params)
+            if "code" in result:
+                self.say({"id": id, "error": result})
                 return
         else:
             self.say({"id": id, "error": {"code": -32601, "message": f"no {method}"}})

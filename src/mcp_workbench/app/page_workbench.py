@@ -26,7 +26,7 @@ from mcp_workbench.app.server_links import OTHER_HOSTS
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.catalog.offer import KINDS, SINGULAR
+from mcp_workbench.engine.catalog.offer import SINGULAR
 from mcp_workbench.engine.config.page_settings import CAPTURES, Capture
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, configured_sandbox, state_of, unused_state
@@ -59,6 +59,8 @@ MEMORY_STEP: Final = 1024 * 1024
 # A longer audit takes seconds to verify, and is not verified for a page.
 MAX_VERIFIED_BYTES: Final = 64 * 1024 * 1024
 _KIND_NAMES: Final = {"tools": "tool", "prompts": "prompt", "resources": "resource", "resourceTemplates": "template"}
+# The files of skills are resources.
+_SHOWN_KINDS: Final = tuple(_KIND_NAMES)
 NOT_YOURS: Final = "only the user who runs the workbench may do that"
 NOT_A_PERSON: Final = (
     "this page was opened by a process that cannot be told from a server's (it runs with no_new_privs), and servers "
@@ -448,7 +450,7 @@ class WorkbenchOnPage:
             await gateway.lists.load(gateway.catalog.entries())
         for catalog in self._catalogs(user):
             for entry in catalog.entries():
-                for kind in KINDS:
+                for kind in _SHOWN_KINDS:
                     for name, definition in entry.definitions(kind).items():
                         place = (entry.toolbox, entry.name, kind, name)
                         if place not in found:

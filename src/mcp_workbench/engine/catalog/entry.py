@@ -172,7 +172,7 @@ class ServerEntry:
         return None if self.trouble is None else self.trouble.message.partition("\n")[0]
 
     def definitions(self, kind: str) -> Definitions:
-        """One of the four lists, as shown to clients."""
+        """One of the lists, as shown to clients."""
         if kind == "tools":
             return self.tools
         every = NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
@@ -310,6 +310,8 @@ class ServerEntry:
         self.last_error = None
         if remember:
             self.remember()
+            if offer.lists.get("skills"):
+                self.store.save_has_skills(self.key)
         changed = frozenset(kind for kind in KINDS if not _same(before[kind], self.definitions(kind)))
         self.tools_differ = "tools" in changed and _differ(before["tools"], self.tools)
         return changed

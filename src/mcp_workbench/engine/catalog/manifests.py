@@ -43,6 +43,7 @@ MOST_OF_USERS: Final = 4_000
 # They are counted once in this many writes.
 COUNTED_AFTER: Final = 100
 _ASKS: Final = "-asks"
+_SKILLS: Final = "-skills"
 _BY_FOLDER: Final = "-by-folder"
 _LISTED: Final = "-listed"
 _ENDINGS: Final = (".json", ".bin", ".new")
@@ -297,6 +298,15 @@ class ManifestStore:
     def save_asks(self, key: str) -> None:
         """Record that. In a separate file, because another process that does not know it may replace the offer."""
         self.save_blob(f"{key}{_ASKS}", b"")
+
+    def has_skills(self, key: str) -> bool:
+        """Whether the server is recorded as one with skills, which a search has to read."""
+        return self.load_blob(f"{key}{_SKILLS}") is not None
+
+    def save_has_skills(self, key: str) -> None:
+        """Record that, unless it is known."""
+        if not self.has_skills(key):
+            self.save_blob(f"{key}{_SKILLS}", b"")
 
     def depends_on_folder(self, key: str) -> bool:
         """Whether the server is recorded as one that offers something else in another folder."""

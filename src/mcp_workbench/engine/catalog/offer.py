@@ -10,17 +10,26 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.config.problems import quote
 from mcp_workbench.engine.config.reading import has_control
+from mcp_workbench.engine.jsonrpc.messages import decode_object
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 
-# The four lists of MCP.
-KINDS: Final[tuple[str, ...]] = ("tools", "prompts", "resources", "resourceTemplates")
-# The capability for each of them.
-CAPABILITY: Final = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
+# The four lists of MCP, and the one of an extension.
+KINDS: Final[tuple[str, ...]] = ("tools", "prompts", "resources", "resourceTemplates", "skills")
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+# The capability for each of them. Nothing announces a change of skills but that of resources, which they consist of.
+CAPABILITY: Final = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "resourceTemplates": "resources",
+    "skills": "resources",
+}
 SINGULAR: Final = {
     "tools": "tool",
     "prompts": "prompt",
     "resources": "resource",
     "resourceTemplates": "resource template",
+    "skills": "skill",
 }
 # What else a server says to agents: one text, which a lock covers like a definition of this name.
 INSTRUCTIONS: Final = "instructions"
@@ -70,6 +79,18 @@ class Offer(Struct, frozen=True):
         return self.lists.get("tools", {})
 
 
+def offered_kinds(capabilities: Raw | bytes) -> list[str]:
+    """The lists of a server that declares these capabilities."""
+    declared = decode_object(capabilities)
+    try:
+        extensions = decode_object(declared.get("extensions", b"{}"))
+    except (DecodeError, ValidationError):
+        extensions = {}
+    return [
+        kind for kind in KINDS if CAPABILITY[kind] in declared and (kind != "skills" or SKILLS_EXTENSION in extensions)
+    ]
+
+
 class _NamedItem(Struct, gc=False):
     name: str
 
@@ -88,7 +109,7 @@ _decode_template = Decoder(_Template).decode
 
 
 def _identity(kind: str, definition: Raw) -> str:
-    if kind == "resources":
+    if kind in ("resources", "skills"):
         return _decode_uri(definition).uri
     if kind == "resourceTemplates":
         return _decode_template(definition).uriTemplate

@@ -1,9 +1,9 @@
 """Which server a resource URI belongs to. Pure.
 
-URIs pass through unchanged, and nothing in them names their server. So servers claim them: by listing them, by a link
-in a result, or by a template. Listing takes precedence; a template that begins with an expression matches any address,
-and counts only if no server has a better claim. If two servers have equal claims, we cannot know which one is meant:
-the error names both, and neither is asked.
+URIs pass through unchanged, and nothing in them names their server. So servers claim them: by listing them, alone or as
+part of a skill, by a link in a result, or by a template. Listing takes precedence; a template that begins with an
+expression matches any address, and counts only if no server has a better claim. If two servers have equal claims, we
+cannot know which one is meant: the error names both, and neither is asked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 
+_MAIN_FILE: Final = "/SKILL.md"
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
@@ -27,7 +28,9 @@ def claimants(
     """
     listing, naming, taking_all = [], [], []
     for entry in entries:
-        if uri in entry.definitions("resources"):
+        skills = entry.definitions("skills")
+        # The files of a skill need not be listed as resources: its entry lists them.
+        if uri in entry.definitions("resources") or (skills and skill_of(skills, uri) is not None):
             listing.append(entry)
             continue
         fitting = [each for each in entry.templates if fits(uri, each)]
@@ -36,6 +39,15 @@ def claimants(
         elif fitting:
             taking_all.append(entry)
     return listing or naming or taking_all
+
+
+def skill_of(skills: Iterable[str], uri: str) -> str | None:
+    """The first of these skills that a file or directory belongs to."""
+    for skill in skills:
+        root = skill.removesuffix(_MAIN_FILE)
+        if uri in (skill, root) or uri.startswith(root + "/"):
+            return skill
+    return None
 
 
 def takes_all(template: str) -> bool:

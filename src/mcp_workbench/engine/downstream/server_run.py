@@ -17,7 +17,7 @@ from msgspec.json import Decoder, decode
 from msgspec.structs import replace
 
 from mcp_workbench.engine.catalog.catalog import Servers
-from mcp_workbench.engine.catalog.offer import CAPABILITY, KINDS, Collected, Definitions, Offer, about_oversized
+from mcp_workbench.engine.catalog.offer import Collected, Definitions, Offer, about_oversized, offered_kinds
 from mcp_workbench.engine.config.model import DEFAULT_MAX_DEFINITION_BYTES
 from mcp_workbench.engine.downstream.lifecycle import RETIRED_LOOK, State, unexpected
 from mcp_workbench.engine.downstream.quoted_output import QUOTED_STDERR, READ_STDERR, with_quoted_output
@@ -53,6 +53,7 @@ METHODS: Final = {
     "prompts": "prompts/list",
     "resources": "resources/list",
     "resourceTemplates": "resources/templates/list",
+    "skills": "skills/list",
 }
 
 
@@ -80,8 +81,7 @@ async def list_offer(
     A server that cannot list its tools fails. One that cannot list anything else is still useful: its other lists stay
     as they were, and the reason is logged. Definitions larger than `largest` are left out.
     """
-    declared = decode_object(profile.capabilities)
-    kinds = [kind for kind in KINDS if CAPABILITY[kind] in declared]
+    kinds = offered_kinds(profile.capabilities)
     answers = await asyncio.gather(*(_all_pages(lister, kind, largest) for kind in kinds), return_exceptions=True)
     lists: dict[str, Definitions] = {}
     ttls: dict[str, int] = {}

@@ -255,8 +255,8 @@ class Face:
         """Which lists of this view change when these lists of a server do."""
         if not self.shows(view, entry):
             return frozenset()
-        # MCP has no separate notification for templates.
-        return frozenset("resources" if kind == "resourceTemplates" else kind for kind in kinds)
+        # MCP has no separate notification for templates, and the extension for skills has none at all.
+        return frozenset("resources" if kind in ("resourceTemplates", "skills") else kind for kind in kinds)
 
     def take_note(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> None:
         """Record a change of a server's lists that the client of this view has to be told with a later result."""
@@ -276,11 +276,13 @@ class Face:
     # ── lists ──
 
     def definitions(self, view: View, kind: str) -> Sequence[bytes]:
-        """One of the four lists, for this view."""
+        """One of the lists, for this view."""
         if kind == "tools":
             return self.tools(view)
         if kind == "prompts":
             return self.keep("prompts", view, lambda: self._named(self._prompt_table(view)))
+        if kind == "skills":
+            return self.keep("skills", view, lambda: self._skills(view))
         return self.keep(kind, view, lambda: self._by_identity(view, kind))
 
     def keep(self, kind: str, view: View, compute: Callable[[], object]) -> Sequence[bytes]:
@@ -398,6 +400,12 @@ class Face:
             self.report(shared_text(rivals, shared), f"{kind} {first.label} {second.label}")
         return list(shown.values())
 
+    def _skills(self, view: View) -> list[bytes]:
+        # Few servers have skills.
+        from mcp_workbench.engine.face.merged_skills import listed_skills
+
+        return listed_skills(self.entries(view))
+
     def remarks(self) -> list[str]:
         """Remarks for the user about what is shown."""
         # Only `check` needs this.
@@ -471,6 +479,12 @@ class Face:
             return found
         entry, uri = found
         return Forward(entry, uri, b'"resources/read"', open_body({**params, "uri": Raw(encode(uri))}))
+
+    def resolve_skill(self, view: View, method: str, params: Params, client: Revision) -> Decision:
+        """Decide what to do with a request about a skill or a directory."""
+        from mcp_workbench.engine.face.merged_skills import resolve_skill
+
+        return resolve_skill(self, view, method, params, client)
 
     def resolve_completion(self, view: View, params: Params, client: Revision) -> Decision:
         """Decide what to do with a `completion/complete`, whose `ref` names a prompt or a resource template."""

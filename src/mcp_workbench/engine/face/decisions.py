@@ -56,6 +56,8 @@ class Forward(Struct, frozen=True, gc=False):
     result_budget: int = 0
     # The part of the result to answer with.
     select: str = ""
+    # How the result is shown to the client, for a server with resources; None: unchanged.
+    rewrite: Callable[[Raw], bytes] | None = None
 
 
 class CallEach(Struct, frozen=True):

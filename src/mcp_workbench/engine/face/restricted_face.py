@@ -78,6 +78,9 @@ class RestrictedFace:
     def resolve_completion(self, view: View, params: Params, client: Revision) -> Decision:
         return _real(self._inner.resolve_completion(view, params, client))
 
+    def resolve_skill(self, view: View, method: str, params: Params, client: Revision) -> Decision:
+        return _real(self._inner.resolve_skill(view, method, params, client))
+
     def resolve_unknown(self, view: View, method: str, params: Params) -> Decision:
         return _real(self._inner.resolve_unknown(view, method, params))
 

@@ -65,18 +65,36 @@ def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, 
     if form is not None and form.is_json:
         return _definitions(catalog, request, ranked[:limit], failed, {"matched": found.matched})
     most = bytes_of(budget_of(catalog, request))
-    said = unavailable_text(failed)
+    skills = _skills(catalog, request.query, request.toolbox_name)
+    said = (skill_lines(skills) if skills else "") + unavailable_text(failed)
     made = answer(
         ranked,
         matched=found.matched,
         siblings=_siblings(ranked[:limit], catalog),
         limit=limit,
         form=form,
-        most=None if most is None else most - max(len(said.encode()), len(encode(failed))),
+        most=None if most is None else most - max(len(said.encode()), len(encode([failed, skills]))),
         weak={hit.key for hit in found.hits if hit.is_weak},
         instead="" if found.matched else _what_is_there(catalog, tool_index, request.toolbox_name),
     )
-    return tool_result(made.text + said, {**made.content, **({"unavailable": failed} if failed else {})})
+    beside = {name: found for name, found in (("skills", skills), ("unavailable", failed)) if found}
+    return tool_result(made.text + said, {**made.content, **beside})
+
+
+def _skills(catalog: Catalog, query: str, inside: str | None) -> list[dict[str, str]]:
+    if not any(entry.definitions("skills") for entry in catalog.entries()):
+        return []
+    # Few servers have skills.
+    from mcp_workbench.engine.face.merged_skills import found_skills
+
+    return found_skills(catalog, query, inside)
+
+
+def skill_lines(found: Sequence[dict[str, str]]) -> str:
+    return "".join(
+        f"\nskill: {each['toolbox_name']}/{each['source_server']}/{each['name']}: {each['description']} ({each['uri']})"
+        for each in found
+    )
 
 
 def _what_is_there(catalog: Catalog, tool_index: ToolIndex, inside: str | None) -> str:
@@ -103,7 +121,9 @@ def unread(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failur
         found = indexed.search(request.query, _TWINS * (limit + NEXT_IN_RANK), within)
         places = [indexed.place(hit) for hit in found.hits]
     entries = (tool_index.entry_of(span) for span in dict.fromkeys(span for span, _ in places))
-    return catalog.unread(entry for entry in entries if entry is not None)
+    # Skills are in no index.
+    with_skills = [entry for entry in catalog.unread(catalog.entries()) if entry.store.has_skills(entry.key)]
+    return [*catalog.unread(entry for entry in entries if entry is not None), *with_skills]
 
 
 def _ranked(tool_index: ToolIndex, indexed: Indexed, found: Found) -> list[Tool]:

@@ -57,10 +57,10 @@ _NAMING_METHODS: Final = frozenset({"tools/call", "prompts/get"})
 # The methods that a server may be sent. Clients may send others, whose names are unlimited.
 METHODS: Final = frozenset({
     "completion/complete", "logging/setLevel", "notifications/cancelled", "notifications/progress",
-    "notifications/roots/list_changed", "ping", "prompts/get", "prompts/list", "resources/list", "resources/read",
-    "resources/subscribe", "resources/templates/list", "resources/unsubscribe", "server/discover",
-    "subscriptions/listen", "tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update", "tools/call",
-    "tools/list",
+    "notifications/roots/list_changed", "ping", "prompts/get", "prompts/list", "resources/directory/read",
+    "resources/list", "resources/read", "resources/subscribe", "resources/templates/list", "resources/unsubscribe",
+    "server/discover", "skills/get", "skills/list", "subscriptions/listen", "tasks/cancel", "tasks/get", "tasks/list",
+    "tasks/result", "tasks/update", "tools/call", "tools/list",
 })  # fmt: skip
 
 Label = tuple[str, str]

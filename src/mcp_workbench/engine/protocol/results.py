@@ -29,7 +29,7 @@ from mcp_workbench.engine.protocol.revisions import Revision
 ASKING: Final = "input_required"
 # An ASCII letter written as an escape: a text search may then miss names that are there.
 _find_escaped_letter: Final = re.compile(rb"\\u00[4-7]").search
-CACHEABLE: Final = frozenset({"resources/read"})
+CACHEABLE: Final = frozenset({"resources/read", "skills/get"})
 COMPLETE: Final = b'"resultType":"complete"'
 IS_ERROR: Final = b'"isError"'
 BACKSLASH: Final = 0x5C

@@ -18,6 +18,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.offer import SKILLS_EXTENSION
 from mcp_workbench.engine.downstream.clients import ConnectionClients
 from mcp_workbench.engine.downstream.lifecycle import READY
 from mcp_workbench.engine.downstream.pool import Pool
@@ -173,6 +174,21 @@ class Router:
     def read_resource(self, call: RoutedCall, params: Params) -> None:
         """Handle a `resources/read`, except for our own resources."""
         self._resolve(call, "resources", lambda: call.view.face.resolve_resource(call.view, params, call.revision))
+
+    def ask_about_skill(self, call: RoutedCall, params: Params) -> None:
+        """Handle a `skills/get` or a `resources/directory/read`; if no server has skills, like any unknown method."""
+
+        def act() -> None:
+            if self.has_skills(call.view):
+                self.act(call, call.view.face.resolve_skill(call.view, call.method, params, call.revision))
+            else:
+                self.relay(call, params)
+
+        self.when_listed(call, "skills", act)
+
+    def has_skills(self, view: View) -> bool:
+        """Whether a server that this client sees has skills."""
+        return any(SKILLS_EXTENSION in entry.extensions for entry in view.face.known(view))
 
     def complete(self, call: RoutedCall, params: Params) -> None:
         self._resolve(call, "prompts", lambda: call.view.face.resolve_completion(call.view, params, call.revision))
@@ -468,6 +484,8 @@ class Router:
             return
         if decision.entry.has_resources:
             call.view.face.links.note(call.view.principal, decision.entry, result)
+            if decision.rewrite is not None:
+                result = Raw(decision.rewrite(result))
         # No token is shorter than a byte, so most results fit without a look at them.
         size, budget = len(result), decision.result_budget
         if not budget or (size <= budget and not decision.select and not (size > LEAST_TO_SAY_ONCE and _twice(result))):

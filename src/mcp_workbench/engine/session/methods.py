@@ -32,7 +32,7 @@ OWN_SCHEME: Final = b'"workbench://'
 
 
 def _list(kind: str) -> Method:
-    listed_as = "resources" if kind == "resourceTemplates" else kind
+    listed_as = "resources" if kind in ("resourceTemplates", "skills") else kind
 
     def list_kind(session: Session, call: ClientCall, params: Params) -> None:
         # Lists have one page, so no cursor can be ours.
@@ -58,6 +58,9 @@ def _list(kind: str) -> Method:
     return list_kind
 
 
+_list_known_skills: Final = _list("skills")
+
+
 def _discover(session: Session, call: ClientCall, params: Params) -> None:
     if not call.revision.has_handshake:
 
@@ -80,6 +83,20 @@ def _read_resource(session: Session, call: ClientCall, params: Params) -> None:
         if session.router.read_own_resource(call, uri):
             return
     session.router.read_resource(call, params)
+
+
+def _list_skills(session: Session, call: ClientCall, params: Params) -> None:
+    def act() -> None:
+        if session.router.has_skills(call.view):
+            _list_known_skills(session, call, params)
+        else:
+            session.router.relay(call, params)
+
+    session.router.when_listed(call, "skills", act)
+
+
+def _ask_about_skill(session: Session, call: ClientCall, params: Params) -> None:
+    session.router.ask_about_skill(call, params)
 
 
 def _set_level(session: Session, call: ClientCall, params: Params) -> None:
@@ -219,6 +236,9 @@ TABLE: Final[dict[str, Method]] = {
     "resources/list": _list("resources"),
     "resources/templates/list": _list("resourceTemplates"),
     "resources/read": _read_resource,
+    "resources/directory/read": _ask_about_skill,
+    "skills/list": _list_skills,
+    "skills/get": _ask_about_skill,
     "resources/subscribe": _subscribe,
     "resources/unsubscribe": _unsubscribe,
     "completion/complete": lambda session, call, params: session.router.complete(call, params),

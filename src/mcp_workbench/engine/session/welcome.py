@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
+from mcp_workbench.engine.catalog.offer import SKILLS_EXTENSION
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.protocol.constants import SERVER_INFO
@@ -122,9 +123,13 @@ def _combined(view: View, kind: str) -> dict[str, object]:
     for entry in view.face.known(view):
         for name, settings in entry.declared(kind).items():
             try:
-                found.setdefault(name, decode(settings))
+                own = decode(settings)
             except (DecodeError, ValidationError):
                 continue
+            first = found.setdefault(name, own)
+            if name == SKILLS_EXTENSION and isinstance(own, dict) and own.get("directoryRead") is True:
+                # Some of them do; a request for a directory of another one is refused.
+                found[name] = {**(first if isinstance(first, dict) else {}), "directoryRead": True}
     return found
 
 

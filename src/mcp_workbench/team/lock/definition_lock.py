@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 
 from mcp_workbench.engine.catalog.entry import NO_REASONS
 from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, SINGULAR
-from mcp_workbench.engine.catalog.uris import fits
+from mcp_workbench.engine.catalog.uris import fits, skill_of
 from mcp_workbench.engine.config.model import modified_at
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_workbench.engine.steps import Denial
@@ -53,12 +53,16 @@ _KINDS: Final = {
     "prompts/get": ("prompts",),
     "resources/read": ("resources",),
     "resources/subscribe": ("resources",),
+    "resources/directory/read": ("resources",),
+    "skills/get": ("skills",),
     "completion/complete": ("prompts", "resources", "resourceTemplates"),
 }
 # Methods whose item need not be in a list: URIs, of which a template covers many.
-_BY_ADDRESS: Final = frozenset({"resources/read", "resources/subscribe", "completion/complete"})
+_BY_ADDRESS: Final = frozenset(
+    {"resources/read", "resources/subscribe", "resources/directory/read", "skills/get", "completion/complete"}
+)
 # Methods that reach data, which a lock need not cover.
-_DATA: Final = frozenset({"resources/read", "resources/subscribe"})
+_DATA: Final = frozenset({"resources/read", "resources/subscribe", "resources/directory/read"})
 # These end or follow what was let through before, or are about no item. It is unknown what any other method reaches.
 _FREE: Final = frozenset(
     {
@@ -246,7 +250,18 @@ class LockStep:
             reason = entry.withheld.get(kind, NO_REASONS).get(item)
             if reason is not None:
                 return _withheld(f"{SINGULAR[kind]} `{item[:200]}`", reason)
-        if method not in _BY_ADDRESS or any(item in entry.definitions(kind) for kind in kinds):
+        if method not in _BY_ADDRESS:
+            return None
+        # Before anything that would let it pass: its files may be listed as resources too.
+        skills = entry.withheld.get("skills", NO_REASONS)
+        skill = skill_of(skills, item) if skills else None
+        if skill is not None:
+            return _withheld(f"resource `{item[:200]}`", f"of its skill `{skill[:200]}`, {skills[skill]}")
+        if any(item in entry.definitions(kind) for kind in kinds):
+            return None
+        if method == "skills/get":
+            return _withheld(f"skill `{item[:200]}`", "it is not in the lock file") if self._lock.is_enforced else None
+        if skill_of(entry.definitions("skills"), item) is not None:
             return None
         if any(fits(item, template) for template in entry.definitions("resourceTemplates")):
             return None

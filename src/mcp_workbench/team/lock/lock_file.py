@@ -44,6 +44,8 @@ class LockedServer(Struct, omit_defaults=True):
     prompts: dict[str, str] = field(default_factory=dict)
     resources: dict[str, str] = field(default_factory=dict)
     resourceTemplates: dict[str, str] = field(default_factory=dict)
+    # The hash of an entry covers the digests of all files of a skill.
+    skills: dict[str, str] = field(default_factory=dict)
     instructions: str = ""
 
     def hashes(self, kind: str) -> dict[str, str]:

@@ -35,6 +35,8 @@ KIND_OF: Final = {
     "resources/read": "resources",
     "resources/subscribe": "resources",
     "resources/unsubscribe": "resources",
+    "resources/directory/read": "resources",
+    "skills/get": "resources",
 }
 # The method by which an item in a list is judged.
 METHOD_OF: Final = {
@@ -42,6 +44,8 @@ METHOD_OF: Final = {
     "prompts": "prompts/get",
     "resources": "resources/read",
     "resourceTemplates": "resources/read",
+    # By the address of its `SKILL.md`.
+    "skills": "resources/read",
 }
 # If two decisions apply to one request, the stricter one counts.
 STRICTNESS: Final[dict[Then, int]] = {"allow": 0, "ask": 1, "deny": 2, "hide": 3}
