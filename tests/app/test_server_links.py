@@ -33,7 +33,7 @@ async def test_a_disk_that_does_not_answer_holds_up_its_server_alone(monkeypatch
     def sandbox_of(*args: object) -> Any:
         loop.call_soon_threadsafe(looked.set)
         answers.wait()
-        return SimpleNamespace(folder=None)
+        return SimpleNamespace(folder=None, image=None)
 
     monkeypatch.setattr(server_links, "sandbox_of", sandbox_of)
     launch = SimpleNamespace(abandon=abandoned.set)

@@ -110,7 +110,8 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
         sandbox = sandbox_of(config, environment, context.folder, owner)
         # Starting a process holds up everything, and these may be on a disk that does not answer.
         os.path.isdir(sandbox.folder or "/")
-        find_program(config.command or "", environment.get("PATH"), sandbox.folder)
+        if sandbox.image is None:
+            find_program(config.command or "", environment.get("PATH"), sandbox.folder)
         return enforce(sandbox, refused)
 
     enforced = await aside(prepare, lambda found: found.launch.abandon())
@@ -128,7 +129,7 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     )
     command_line = config.name, config.command, *config.args
     connection.advise = lambda said: (
-        explanation(enforced.sandbox, said, quote(connection.label), hides=enforced.backend == "bwrap")
+        explanation(enforced.sandbox, said, quote(connection.label), hides=enforced.backend != "landlock")
         or advice(context.environ, config.inherit_env, config.env, command_line, said)
     )
     label = connection.label
@@ -185,6 +186,8 @@ def _report(enforced: Enforced) -> dict[str, object]:
     if not sandbox.limits_files:
         return report
     granted = {"read": sandbox.read, "write": sandbox.write, "network": sandbox.network, "skipped": sandbox.skipped}
+    if sandbox.image is not None:
+        report["image"] = sandbox.image
     kept = {"readOnly": [each for each in sandbox.read_only if each not in enforced.unprotected]}
     return {**report, "backend": enforced.backend, **granted, **kept, "unprotected": enforced.unprotected}
 

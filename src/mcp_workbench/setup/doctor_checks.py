@@ -46,7 +46,11 @@ _ELSEWHERE: Final = "install it, or give its full path as `command`"
 def missing_program(server: ServerConfig, subject: Examined) -> str | None:
     """Return the program that a server names and this machine does not have."""
     command = server.command
-    if command is None or command == "mcp-workbench":
+    if (
+        command is None
+        or command == "mcp-workbench"
+        or (server.sandbox is not None and server.sandbox.image is not None)
+    ):
         return None
     if os.sep in command:
         path = command if server.cwd is None else os.path.join(server.cwd, command)
@@ -207,6 +211,8 @@ def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Dia
         )
         found.append(Diagnosis("warning", "sandbox", text, "install bubblewrap: it can keep this read-only"))
     by = f" by {chosen.backend.name}" if sandbox.limits_files else ""
+    if sandbox.image is not None:
+        by += f" from the image `{sandbox.image}`"
     return found or [Diagnosis("note", "sandbox", f"`{label}` runs in `{sandbox.profile}`{by}")]
 
 

@@ -131,3 +131,30 @@ def test_a_server_in_another_profile_is_another_server() -> None:
 
     keys = {key(None), key(SandboxConfig(profile="guard")), key(SandboxConfig(profile="sealed"))}
     assert len(keys | {key(SandboxConfig(profile="sealed", read=("/a",)))}) == 4
+
+
+def test_an_image_needs_no_command() -> None:
+    servers = {
+        "a": {"args": ["--x"], "sandbox": {"image": "img"}},
+        "b": {"command": "node", "sandbox": {"image": "img"}},
+    }
+    found = parsed({"toolboxes": {"code": {"description": "Code.", "mcpServers": servers}}}).toolboxes["code"].servers
+    assert [(found[name].command, found[name].args) for name in "ab"] == [("", ("--x",)), ("node", ())]
+    assert all(each.sandbox is not None and each.sandbox.image == "img" for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ({"image": "--privileged"}, "the name of an image"),
+        ({"image": "a b"}, "the name of an image"),
+        ({"image": "a\nb"}, "the name of an image"),
+        ({"image": ""}, "a string that is not empty"),
+        ({"image": "img", "profile": "guard"}, "has no meaning in the profile `guard`"),
+        ({"image": "img", "backend": "bwrap"}, "`bwrap` does not run images"),
+        ({"backend": "docker"}, "`docker` needs an `image`"),
+    ],
+)
+def test_a_mistake_in_an_image_is_reported(written: object, found: str) -> None:
+    (problem,) = problems_of(sandboxed(written)).problems
+    assert found in str(problem)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.engine.config.model import ServerConfig
-from mcp_workbench.team.lock.packages import package_of
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.team.lock.packages import about_unpinned, is_pinned, package_of
 
 CASES = {
     "npx -y @modelcontextprotocol/server-filesystem@1.2.3 /tmp": "npm:@modelcontextprotocol/server-filesystem@1.2.3",
@@ -37,3 +38,40 @@ def test_the_package_is_found(line: str) -> None:
 
 def test_an_address_has_none() -> None:
     assert package_of(ServerConfig(name="s", url="https://example.com/mcp", transport="http")) == ""
+
+
+def test_the_image_of_a_sandbox_is_the_package_of_its_server() -> None:
+    sandbox = SandboxConfig(image="ghcr.io/x@sha256:abc")
+    assert (
+        package_of(ServerConfig(name="s", command="npx", args=("x",), sandbox=sandbox)) == "docker:ghcr.io/x@sha256:abc"
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "is_the_same"),
+    [
+        ("npm:x@1.2.3", True),
+        ("npm:@a/b@1.2.3-rc.1", True),
+        ("npm:x", False),
+        ("npm:@a/b", False),
+        ("npm:x@latest", False),
+        ("npm:x@^1.2.3", False),
+        ("pypi:x==1.2", True),
+        ("pypi:x[all]==1.2.post1", True),
+        ("pypi:x==1.*", False),
+        ("pypi:x>=1.2", False),
+        ("pypi:x==latest", False),
+        ("docker:x:1", False),
+        ("docker:x@sha256:abc", True),
+    ],
+)
+def test_only_an_exact_version_or_a_digest_is_pinned(package: str, is_the_same: bool) -> None:
+    assert is_pinned(package) == is_the_same
+
+
+def test_servers_that_may_be_another_version_tomorrow_are_named() -> None:
+    loose = ServerConfig(name="a", command="npx", args=("-y", "x"))
+    exact = ServerConfig(name="b", command="uvx", args=("y@1.0",))
+    said = about_unpinned([("box/a", loose), ("box/b", exact), ("box/c", ServerConfig(name="c", command="cat"))])
+    assert said is not None and "box/a (`npm:x`)" in said and "box/b" not in said
+    assert about_unpinned([("box/b", exact)]) is None

@@ -36,6 +36,7 @@ from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
 from mcp_workbench.setup.check_references import Unfetched, look
+from mcp_workbench.team.lock.packages import about_unpinned
 
 HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are right-aligned.
@@ -45,6 +46,10 @@ REFRESH_PER_SECOND: Final = 8
 _BY_URGENCY: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
 _STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
 
+UNPINNED_HINT: Final = (
+    "mcp-workbench add pins a package (`npm:NAME`, `pypi:NAME`) to its newest version; an image is pinned by its "
+    "digest (`IMAGE@sha256:…`)"
+)
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
 
 
@@ -120,6 +125,9 @@ def run(parsed: Parsed) -> int:
         remark("warning", text)
     if exposed:
         remark("hint", HINT)
+    if (unpinned := about_unpinned(config.servers())) is not None:
+        remark("note", unpinned)
+        remark("hint", UNPINNED_HINT)
     lacking = unresolved(config)
     if not parsed.has("connect"):
         # Without `--connect` nothing is run; with it, the server itself reports what it lacks.

@@ -51,7 +51,10 @@ def _prepare(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
 def _try(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
     screen = stdout()
     working: dict[Profile, SandboxConfig] = {}
-    for profile in _TRIED:
+    ((_, server),) = config.servers()
+    # In another profile its command would be run here, not in the image.
+    has_image = server.sandbox is not None and server.sandbox.image is not None
+    for profile in _TRIED[:2] if has_image else _TRIED:
         sandbox, failure = _tried(config, _in_profile(config, profile), redactor)
         if failure is None:
             working[profile] = sandbox

@@ -87,6 +87,13 @@ def server_environment(
     return {**inherited, **own}
 
 
+def beyond_harmless(environment: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
+    """What a server is given by name: the rest describes this machine, and says nothing about a container."""
+    named = _patterns(tuple(inherit), IS_WINDOWS).among(environment)
+    others = _patterns((*HARMLESS, *OURS), IS_WINDOWS).among(environment) - named
+    return {name: value for name, value in environment.items() if name in own or name not in others}
+
+
 class ComparableEnvironments:
     """The environments of servers without what differs between terminals and logins although nothing depends on it:
     clients whose servers get the same environment can share them. Variables that a server asks for by name count.

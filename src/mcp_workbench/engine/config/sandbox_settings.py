@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any, Final, Literal
 
-from mcp_workbench.engine.config.kinds import Boolean, Kind, Schema, Texts, Whole, one_of
+from mcp_workbench.engine.config.kinds import Boolean, Kind, Schema, Text, Texts, Whole, one_of
 from mcp_workbench.engine.config.members import Members
 from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader
@@ -20,7 +20,8 @@ Profile = Literal["off", "guard", "contained", "sealed"]
 # Hosts as written: exact, or `*.` in front, with a port or without.
 Network = Literal["all", "none"] | tuple[str, ...]
 PROFILES: Final[tuple[Profile, ...]] = ("off", "guard", "contained", "sealed")
-BACKENDS: Final = ("auto", "landlock", "bwrap", "seatbelt")
+ENGINES: Final = ("podman", "docker")
+BACKENDS: Final = ("auto", "landlock", "bwrap", "seatbelt", *ENGINES)
 
 _UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 # Less than this and no interpreter starts.
@@ -127,6 +128,21 @@ class NetworkKind(Kind):
         return {"anyOf": [{"enum": ["all", "none"]}, {"type": "array", "items": {"type": "string", "pattern": r"\S"}}]}
 
 
+class Image(Text):
+    """The name of an image. Nothing that the engine's program would take for one of its flags."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = super().read(value, path, reader)
+        if text is None:
+            return None
+        if text.startswith("-") or not text.isascii() or not text.isprintable() or " " in text:
+            reader.wrong(text, path, "the name of an image, such as `docker.io/library/node:22@sha256:…`")
+            return None
+        return text
+
+
 class Bytes(Kind):
     """A size: a number of bytes, or one with a unit."""
 
@@ -202,6 +218,11 @@ class SandboxConfig(Declared, frozen=True, kw_only=True):
     backend: str = setting(
         one_of(*BACKENDS), "What enforces it. `auto` chooses what this machine has and the profile needs.", "auto"
     )
+    image: str | None = setting(
+        Image(),
+        "The image of a container that `command` is run in, by Podman or Docker; without a `command`, what the image "
+        "runs by itself. Best with its digest (`…@sha256:…`), so that it stays the same.",
+    )
 
 
 class _Sandbox(Members[SandboxConfig]):
@@ -216,12 +237,18 @@ class _Sandbox(Members[SandboxConfig]):
     def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> SandboxConfig | None:
         made = SandboxConfig(**found)
         if made.profile in ("off", "guard"):
-            for name in ("read", "write", "network", "unixSockets", "home"):
+            for name in ("read", "write", "network", "unixSockets", "home", "image"):
                 if name in found or self.settings[name].field in found:
                     problem = f"{quote(name)} has no meaning in the profile {quote(made.profile)}"
                     hint = "use `contained` or `sealed`: the others limit neither files nor the network"
                     reader.problem((*path, name), problem, hint=hint, at_key=True)
                     return None
+        if made.backend != "auto" and (made.image is not None) != (made.backend in ENGINES):
+            problem = f"{quote(made.backend)} {'does not run images' if made.image else 'needs an `image`'}"
+            reader.problem(
+                (*path, "backend"), problem, hint="leave `backend` out, or name `podman` or `docker` for an image"
+            )
+            return None
         return made
 
     def schema(self) -> Schema:

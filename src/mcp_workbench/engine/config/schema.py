@@ -34,6 +34,14 @@ _TOOLBOX_NAME: Schema = {**_NAME, "pattern": str(_NAME["pattern"]).replace("^", 
 # The same rules as `reading.registered_name_fault`.
 _REGISTERED_TOOLBOX: Schema = {"propertyNames": {"pattern": "[^_]$"}}
 _REGISTERED_SERVER: Schema = {"propertyNames": {"pattern": "^(?!_)(?!.*__)"}}
+# What an image runs by itself.
+_BY_IMAGE: Schema = {
+    "required": ["sandbox"],
+    "properties": {
+        "sandbox": {"title": "Sandbox", "description": "With an `image`.", "type": "object", "required": ["image"]}
+    },
+    "not": {"required": ["command"]},
+}
 
 
 def json_schema() -> Schema:
@@ -135,6 +143,6 @@ def _server() -> Schema:
             },
             **unsupported,
         },
-        "oneOf": [{"required": [name]} for name in ("command", *ADDRESSES)],
+        "oneOf": [*({"required": [name]} for name in ("command", *ADDRESSES)), _BY_IMAGE],
         "additionalProperties": False,
     }

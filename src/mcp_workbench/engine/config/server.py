@@ -89,6 +89,8 @@ class WrittenServer:
         settings = {SETTINGS[name].field: value for name, value in found.items() if SETTINGS[name].field}
         if not self._entry.keys().isdisjoint(ADDRESSES):
             settings["url"] = next(found.get(name) for name in ADDRESSES if name in self._entry)
+        if "command" not in settings and "url" not in settings and self._has_image():
+            settings["command"] = ""
         if "cwd" in settings:
             settings["cwd"] = self._absolute(settings["cwd"])
         if "idle_timeout" in settings:
@@ -179,12 +181,19 @@ class WrittenServer:
             found = " and ".join(map(quote, ways))
             self._reader.problem((*self._path, ways[1]), f"found {found}", "only one of them", at_key=True)
         # A misspelt `command` has already been reported, with the right key as a suggestion.
+        elif not ways and self._has_image():
+            ways = ["command"]
         elif not ways and not suggested.intersection(("command", *ADDRESSES)):
             self._reader.problem(
                 self._path, "found neither `command` nor `url`", "one of them", hint=_NO_WAY_HINT, at_key=True
             )
         if not self._foreign and len(ways) == 1:
             self._check_company(ways[0])
+
+    def _has_image(self) -> bool:
+        """Whether it runs what an image runs by itself."""
+        sandbox = self._entry.get("sandbox")
+        return isinstance(sandbox, dict) and "image" in sandbox
 
     def _check_other_keys(self, names: list[str]) -> set[str]:
         """Check keys that are not ours. Returns the settings that unknown keys may be misspellings of."""

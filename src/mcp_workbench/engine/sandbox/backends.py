@@ -31,7 +31,13 @@ class Chosen(NamedTuple):
 def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform) -> Chosen:
     """The first backend that enforces all of a sandbox, or else the one that enforces most of it. Raises
     `DownstreamError` if something would be missing, unless the sandbox is best effort."""
-    known = _BACKENDS.get(platform, _ELSEWHERE)
+    if sandbox.image is not None:
+        from mcp_workbench.engine.sandbox.container_backend import ContainerBackend
+
+        # Podman first: it needs no daemon that runs as root.
+        known: tuple[Backend, ...] = tuple(map(ContainerBackend, ("podman", "docker")))
+    else:
+        known = _BACKENDS.get(platform, _ELSEWHERE)
     asked = [each for each in known if sandbox.backend in ("auto", each.name)]
     if not asked:
         raise DownstreamError(
@@ -48,6 +54,10 @@ def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform
         found.append(Chosen(each, tuple(each.missing(sandbox, machine)), unprotected))
         if not found[-1].missing and not unprotected:
             return found[-1]
+    if not found and sandbox.image is not None:
+        raise DownstreamError(
+            f"sandbox: the image `{sandbox.image}` cannot be run: {'; '.join(troubles)}", hint=NO_ENGINE
+        )
     if not found:
         # What was asked for cannot be used, and what can be enforces something at least.
         instead = known[0]
@@ -60,6 +70,10 @@ def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform
     return chosen
 
 
+NO_ENGINE: Final = (
+    "install Podman (`apt install podman`, `dnf install podman`), or start Docker (`sudo systemctl start docker`) and "
+    "become a member of its group; or remove `image` and run the program itself"
+)
 HINT: Final = (
     'ask for less, such as `"sandbox": "guard"`, or start it without what is missing: `"sandbox": {"profile": …, '
     '"bestEffort": true}`'

@@ -76,7 +76,7 @@ class BwrapBackend:
         descriptors: list[int] = []
         words = list(_namespaces(sandbox))
         if seccomp.is_supported():
-            descriptors.append(_memory(seccomp.filter_program(families_of(sandbox), has_own_ipc=True)))
+            descriptors.append(memory_file(seccomp.filter_program(families_of(sandbox), has_own_ipc=True)))
             words += ("--seccomp", str(descriptors[0]))
         own_program: tuple[str, ...] = ()
         companion = None
@@ -94,7 +94,7 @@ class BwrapBackend:
         if sandbox.folder is not None:
             words += ("--chdir", sandbox.folder)
         # Not on its command line, which everything in the sandbox can read.
-        descriptors.append(_memory(b"".join(os.fsencode(word) + b"\0" for word in words)))
+        descriptors.append(memory_file(b"".join(os.fsencode(word) + b"\0" for word in words)))
         return Launch(
             # What it gives up by itself is not taken before: a filter or rules for files would keep it from mounting.
             # The scopes add to the namespaces: abstract sockets belong to the network, which it may share with us.
@@ -137,16 +137,14 @@ def _namespaces(sandbox: Sandbox) -> Iterable[str]:
 
 def files_of(sandbox: Sandbox) -> list[str]:
     """What the server finds, as arguments. What was replaced by a link since it was decided is left out."""
-    write = _outermost(path for path in sandbox.write if not path.startswith("/dev/"))
-    read = [
-        path for path in _outermost(sandbox.read) if not _is_in(path, write) and not _is_in(path, ("/proc", "/dev"))
-    ]
+    write, read = outermost_mounts(sandbox)
     mounts = dict.fromkeys(write, "--bind-try") | dict.fromkeys(read, "--ro-bind-try")
     words = ["--tmpfs", "/tmp"] if "/tmp" not in mounts and "/" not in mounts else []
     for path in sorted(mounts, key=lambda each: each.count("/") if each != "/" else 0):
         if os.path.realpath(path) == path:
             words += (mounts[path], path, path)
-    words += _kept_read_only(sandbox, write)
+    for path, is_written in kept_read_only(sandbox, write):
+        words += ("--bind-try" if is_written else "--ro-bind-try", path, path)
     # Read-only, as with Landlock: the kernel's settings in it belong to root, who needs no capability to change them.
     words += ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for path in sandbox.write:
@@ -164,6 +162,13 @@ def files_of(sandbox: Sandbox) -> list[str]:
         words += ("--dir", home)
     # What is written outside of what is granted fails, instead of being lost.
     return [*words, "--remount-ro", "/"]
+
+
+def outermost_mounts(sandbox: Sandbox) -> tuple[list[str], list[str]]:
+    """What is mounted to be written, and to be read alone, without what is in another one."""
+    write = _outermost(path for path in sandbox.write if not path.startswith("/dev/"))
+    read = _outermost(sandbox.read)
+    return write, [path for path in read if not _is_in(path, write) and not _is_in(path, ("/proc", "/dev"))]
 
 
 def _create(path: str) -> None:
@@ -188,10 +193,10 @@ def _create(path: str) -> None:
     os.rename(draft, path)
 
 
-def _kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[str]:
-    """Mounts over what stays read-only. The folders on the way to it are mounts as well: those cannot be moved away, to
-    put others in their place."""
-    words: list[str] = []
+def kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bool]]:
+    """Mounts over what stays read-only, each with whether it can be written. The folders on the way to it are mounts as
+    well: those cannot be moved away, to put others in their place."""
+    mounts: list[tuple[str, bool]] = []
     pinned: dict[str, None] = {}
     for path in sorted(sandbox.read_only):
         if os.path.realpath(path) != path or not os.path.exists(path):
@@ -203,13 +208,13 @@ def _kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[str]:
             folder = os.path.dirname(folder)
         for each in reversed(on_the_way):
             pinned[each] = None
-            words += ("--bind-try", each, each)
-        words += ("--ro-bind-try", path, path)
+            mounts.append((each, True))
+        mounts.append((path, False))
     for path in sandbox.write:
         # What was named is meant, even there.
         if path not in roots and _is_in(path, sandbox.read_only) and os.path.realpath(path) == path:
-            words += ("--bind-try", path, path)
-    return words
+            mounts.append((path, True))
+    return mounts
 
 
 # What `bwrap` has in its own `/dev`.
@@ -238,7 +243,7 @@ def _limit_of_processes(sandbox: Sandbox) -> int | None:
     return sandbox.processes + _OWN_PROCESSES if is_counted else None
 
 
-def _memory(content: bytes) -> int:
+def memory_file(content: bytes) -> int:
     """A descriptor with this content."""
     descriptor = os.memfd_create("mcp-workbench-sandbox")
     os.write(descriptor, content)

@@ -53,6 +53,8 @@ class ServerProgram(NamedTuple):
     path: str | None = None
     # The file that it is configured in.
     configuration: str | None = None
+    # As written: for an image, where it is not looked for here.
+    command: str = ""
 
 
 class _Grants:
@@ -140,19 +142,22 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
     is_folder_written = program.is_folder_named and not is_sealed
     folders = (program.folder,) if program.folder is not None and is_folder_written else ()
     grants = _Grants(machine, (*settings.write, *folders, *_folders_named(program, machine)))
-    for path in (*machine.system, *program.files):
-        grants.add(path, write=False, is_asked=False)
-    for path in machine.devices:
-        grants.add(path, write=True, is_asked=False)
+    has_image = settings.image is not None
+    if not has_image:
+        for path in (*machine.system, *program.files):
+            grants.add(path, write=False, is_asked=False)
+        for path in machine.devices:
+            grants.add(path, write=True, is_asked=False)
     for path in settings.read:
         _granted_as_asked(grants, machine, path)
     for path in settings.write:
         grants.add(path, write=True)
-    _grant_named(grants, machine, program)
+    _grant_named(grants, machine, program, has_image=has_image)
     sockets = [grants.socket(path) for path in settings.unix_sockets]
     if program.path is not None and (place := machine.look(program.path)) is not None:
         grants.links |= place.links
-    folder = program.folder
+    # An image has a folder of its own that it starts in.
+    folder = program.folder if program.is_folder_named or not has_image else None
     if folder is not None:
         granted = grants.add(folder, write=is_folder_written, is_asked=program.is_folder_named)
         folder = folder if granted is not None else None
@@ -177,7 +182,9 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
             _environment(program, home, temporary, is_offline=is_sealed and settings.network is None), network
         ),
         # Package runners look for a project in the folder they start in, and fail if they cannot read it.
-        folder=folder or private,
+        folder=folder or (None if has_image else private),
+        image=settings.image,
+        command=program.command if has_image else "",
         skipped=tuple(grants.skipped),
         links=tuple(grants.links.items()),
     )
@@ -212,20 +219,27 @@ def _folders_named(program: ServerProgram, machine: Machine) -> list[str]:
     return [path if place is not None and place.is_folder else os.path.dirname(path) for path, place in found]
 
 
-def _grant_named(grants: _Grants, machine: Machine, program: ServerProgram) -> None:
+def _grant_named(grants: _Grants, machine: Machine, program: ServerProgram, *, has_image: bool) -> None:
     script = None if program.script is None else machine.look(program.script)
     for path in _paths_in(program.args):
         place = machine.look(path)
+        if place is None and has_image:
+            # A path in the image.
+            continue
         # Its folder is granted as the program's own.
         if place is None or script is None or place.path != script.path:
             _grant_place(grants, machine, path)
     for name, value in program.own_environment.items():
         if name in _SEARCH_PATHS:
+            if has_image:
+                continue
             for path in value.split(os.pathsep):
                 if os.path.isabs(path):
                     grants.add(path, write=False, is_asked=False)
         else:
             for path in _paths_in((value,)):
+                if has_image and machine.look(path) is None:
+                    continue
                 _grant_place(grants, machine, path)
 
 

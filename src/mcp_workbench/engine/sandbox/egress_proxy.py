@@ -65,6 +65,7 @@ class EgressProxy:
 
     def __init__(self, channel: socket.socket, rules: EgressRules, refused: OnRefused) -> None:
         """`channel`: where the listener arrives. `refused` is told of every host that was refused."""
+        self.process = None
         self._channel = channel
         self._rules = rules
         self._refused = refused

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Final
 
 from mcp_workbench.engine.config.sandbox_settings import protected_folders
+from mcp_workbench.engine.sandbox.container_engine import ContainerEngine
 from mcp_workbench.engine.sandbox.sandbox import Capabilities, FoundPath, Machine
 from mcp_workbench.engine.transport import landlock, seccomp
 
@@ -117,13 +118,14 @@ def this_machine(home: str) -> Machine:
 def capabilities() -> Capabilities:
     """What this machine can enforce. Asked once."""
     if sys.platform == "darwin":
-        return Capabilities(has_seatbelt=os.path.exists("/usr/bin/sandbox-exec"))
+        return Capabilities(has_seatbelt=os.path.exists("/usr/bin/sandbox-exec"), engine=_engine)
     if sys.platform != "linux":
-        return Capabilities()
+        return Capabilities(engine=_engine)
     return Capabilities(
         landlock_abi=landlock.abi(),
         has_filters=seccomp.is_supported() and _kernel_has_filters(),
         why_no_bwrap=_why_no_bwrap,
+        engine=_engine,
     )
 
 
@@ -132,6 +134,21 @@ def _why_no_bwrap() -> str | None:
     from mcp_workbench.engine.sandbox.bwrap_backend import why_not
 
     return why_not()
+
+
+_engines: Final[dict[str, ContainerEngine]] = {}
+
+
+def _engine(name: str) -> ContainerEngine:
+    from mcp_workbench.engine.sandbox.container_engine import look as look_at_engine
+
+    found = _engines.get(name)
+    if found is None:
+        found = look_at_engine(name)
+        # One that does not work is asked again: its daemon may be started later.
+        if found.trouble is None:
+            _engines[name] = found
+    return found
 
 
 def described(machine: Capabilities) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from mcp_workbench.engine.config.environment import beyond_harmless
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
@@ -52,7 +53,10 @@ def sandbox_of(
     needs_files = settings is not None and settings.profile in ("contained", "sealed")
     files: list[str] = []
     path = script = None
-    if needs_files:
+    if settings is not None and settings.image is not None:
+        machine = machine or this_machine(environment.get("HOME") or os.path.expanduser("~"))
+        environment = beyond_harmless(environment, config.inherit_env, config.env)
+    elif needs_files:
         from mcp_workbench.engine.sandbox.program_files import own_files, program_files, script_of
 
         assert config.command is not None
@@ -78,6 +82,7 @@ def sandbox_of(
         files=files,
         script=script,
         home_name=home_name(config, owner) if needs_files else "",
+        command=config.command or "",
     )
     return decide(settings, described, machine or Machine("", "", (), lambda path: None))
 

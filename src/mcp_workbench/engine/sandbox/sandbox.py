@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from mcp_workbench.engine.config.sandbox_settings import Network, Profile
+from mcp_workbench.engine.sandbox.container_engine import ContainerEngine
 from mcp_workbench.engine.transport.confinement import Launch
 
 
@@ -45,6 +46,9 @@ class Sandbox(NamedTuple):
     is_asked: bool = True
     # The backend that was asked for, or `auto`.
     backend: str = "auto"
+    # The image that it runs in, and what is run there; empty: what the image runs by itself.
+    image: str | None = None
+    command: str = ""
 
 
 class FoundPath(NamedTuple):
@@ -85,6 +89,8 @@ class Capabilities(NamedTuple):
     has_seatbelt: bool = False
     # What is in the way of `bwrap`; None: nothing. Asked only if it is needed, because it has to be tried.
     why_no_bwrap: Callable[[], str | None] = lambda: "bwrap is not installed"
+    # What `podman` or `docker` can do. Asked only for a server with an image.
+    engine: Callable[[str], ContainerEngine] = lambda name: ContainerEngine(name, trouble=f"{name} is not installed")
 
 
 # The port of the proxy in a network that has nothing else in it.

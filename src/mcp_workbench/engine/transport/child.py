@@ -290,35 +290,39 @@ def spawn(
 
     Raises `DownstreamError` with the reason and what to do about it.
     """
+    client = launch.client_environment
     try:
-        program = find_program(command, env.get("PATH"), cwd)
+        program = find_program(command, env.get("PATH"), cwd) if client is None else launch.wrapper[0]
     except DownstreamError:
         launch.abandon()
         raise
     table.prepare()
     mark = table.mark()
-    environment = {**env, MARK: mark}
+    environment = {**env, MARK: mark} if client is None else {**client}
+    words = [*launch.wrapper, program, *args] if client is None else [*launch.wrapper, *args]
     if program == OURSELVES:
         # Our own command need not be on PATH: use the running installation.
         program, args = sys.executable, ("-m", "mcp_workbench", *args)
         if "PYTHONPATH" in os.environ:
             environment.setdefault("PYTHONPATH", os.environ["PYTHONPATH"])
+        words = [*launch.wrapper, program, *args]
 
     def start() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [*launch.wrapper, program, *args],
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
-            cwd=cwd,
+            cwd=cwd if client is None else None,
             bufsize=0,
             start_new_session=True,
             pass_fds=launch.descriptors,
         )
 
     try:
-        with table.tagging(mark):
+        # What an engine leaves running for a moment is not to be killed.
+        with table.tagging(mark) if client is None else contextlib.nullcontext():
             process = start_confined(launch.confinement, start)
     except (OSError, ValueError) as error:
         launch.abandon()
@@ -332,6 +336,8 @@ def spawn(
         launch.abandon()
         raise DownstreamError(f"it was not started, because its sandbox cannot be set up: {error}") from None
     launch.close()
+    if launch.companion is not None and launch.companion.process is not None:
+        table.spare(launch.companion.process)
     table.add(process.pid)
     give_back(process.pid)
     assert process.stdout is not None

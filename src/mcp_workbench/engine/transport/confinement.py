@@ -13,11 +13,14 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from mcp_workbench.engine.transport import landlock, seccomp
+
+if TYPE_CHECKING:
+    import subprocess
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +70,11 @@ UNCONFINED: Final = Confinement(
 
 
 class Companion(Protocol):
-    """What runs beside a server, in our own process, for as long as it does."""
+    """What runs beside a server for as long as it does: in our own process, or in one that cleans up after it."""
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The one that cleans up after it, even if we are gone."""
 
     def begin(self) -> None:
         """The server was started. Called on the event loop."""
@@ -88,6 +95,9 @@ class Launch(NamedTuple):
     # Descriptors that the wrapper inherits.
     descriptors: tuple[int, ...] = ()
     companion: Companion | None = None
+    # The environment of a wrapper that has the server started elsewhere, in a container: it names the program itself,
+    # and the server's own variables are among its arguments. None: the wrapper becomes the server.
+    client_environment: Mapping[str, str] | None = None
 
     def close(self) -> None:
         """Close the descriptors, once it has started or failed to."""

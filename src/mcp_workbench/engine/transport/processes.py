@@ -69,6 +69,7 @@ class ProcessTable:
         self._started = 0
         self.is_prepared = False
         self._foreign: frozenset[int] = frozenset()
+        self._spared: list[subprocess.Popen[bytes]] = []
         self._guardian: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
         # Whether servers have only half of the usual time to end, because most of our own has passed.
@@ -111,11 +112,18 @@ class ProcessTable:
         self._groups.discard(group)
         self._notify_guardian(f"- {group}\n")
 
+    def spare(self, process: subprocess.Popen[bytes]) -> None:
+        """This process cleans up after a server, and outlives us if it must."""
+        self._spared = [each for each in self._spared if each.poll() is None]
+        self._spared.append(process)
+
     def strays(self, mark: str | None = None) -> list[int]:
         """Orphans that lead none of our groups; with `mark`, only those of that server. Linux only."""
         found = []
         for pid in _children():
             if pid in self._groups or pid in self._foreign or (self._guardian and pid == self._guardian.pid):
+                continue
+            if any(each.pid == pid and each.returncode is None for each in self._spared):
                 continue
             if mark is None or self._is_marked(pid, mark):
                 found.append(pid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mcp_workbench.engine.config.model import ServerConfig
@@ -19,6 +19,8 @@ _DOCKER_VALUES: Final = frozenset(
      "--user", "-w", "--workdir", "--entrypoint", "-h", "--hostname", "-m", "--memory", "--cpus", "--add-host",
      "--platform", "--label", "-l", "--pull", "--runtime", "--gpus", "--shm-size", "--tmpfs"}
 )  # fmt: skip
+# A tag or a range would be another version tomorrow.
+EXACT_VERSION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+.]?[0-9A-Za-z][0-9A-Za-z.+-]*)?")
 _PYTHON_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
@@ -27,6 +29,8 @@ def package_of(config: ServerConfig) -> str:
     if the command names no package."""
     if config.command is None:
         return ""
+    if config.sandbox is not None and config.sandbox.image is not None:
+        return f"docker:{config.sandbox.image}"
     runner = os.path.basename(config.command).removesuffix(".cmd").removesuffix(".exe").lower()
     # A variable may differ between the machines that share the lock file.
     args = [argument for argument in config.args if "${" not in argument]
@@ -44,6 +48,24 @@ def package_of(config: ServerConfig) -> str:
         image = _first(args[args.index("run") + 1 :], _DOCKER_VALUES)
         return f"docker:{image}" if image else ""
     return ""
+
+
+def is_pinned(package: str) -> bool:
+    """Whether this is the same content tomorrow, as far as its registry keeps its word."""
+    kind, _, named = package.partition(":")
+    if kind == "docker":
+        return "@sha256:" in named
+    separator = "==" if kind == "pypi" else "@"
+    return EXACT_VERSION.fullmatch(named[1:].partition(separator)[2]) is not None
+
+
+def about_unpinned(servers: Iterable[tuple[str, ServerConfig]]) -> str | None:
+    """A sentence about servers that may be another version at their next start; None if there are none."""
+    found = [(label, package) for label, server in servers if (package := package_of(server))]
+    loose = [f"{label} (`{package}`)" for label, package in found if not is_pinned(package)]
+    if not loose:
+        return None
+    return f"not pinned, so that the next start may run another version: {', '.join(loose)}"
 
 
 def _npm(args: Sequence[str]) -> str:
