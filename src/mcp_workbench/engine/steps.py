@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
-from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Part, read_error
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Body, Part, read_error
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class GuardedRequest(Subject, frozen=True, kw_only=True, gc=False, cache_hash=Tr
     # The number of the client's session; 0 without one.
     session: int
     # The params without `_meta`, as JSON without the closing brace.
-    body: bytes
+    body: Body
     meta: Raw | None = None
     # Where it came from: an address, `stdio`, `process 123`. Empty if unknown.
     peer: str = ""
@@ -425,7 +425,7 @@ class Passage(Struct, eq=False):
     id: int = 0
 
     @property
-    def body(self) -> bytes:
+    def body(self) -> Body:
         return self.request.body
 
     @property
@@ -529,7 +529,7 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     tracker: Tracker | None
     # Who and what, without body and `_meta`: the same object for similar calls.
     origin: GuardedRequest
-    body: bytes
+    body: Body
     meta: Raw | None
     arrived: float
     # None if it was sent as it arrived.
@@ -598,7 +598,7 @@ class CountedTarget(Protocol):
     def item(self) -> str: ...
 
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> Body: ...
 
 
 class CountedRoute(Protocol):
@@ -619,7 +619,7 @@ class CountedPassage(Struct, eq=False):
     entry: CountedServer
     method: str
     item: str
-    body: bytes
+    body: Body
     client: Introducer
     caller: CountedCaller
     meta: Raw | None

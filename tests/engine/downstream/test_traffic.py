@@ -36,7 +36,7 @@ async def test_a_large_call_is_sent_in_parts_and_arrives_whole(
             assert received["params"]["arguments"] == {"a": text}
             assert ("_meta" in received["params"]) == (server_era == "modern")
             ((*before, _),) = sent
-            # The arguments are in one part, and what is added to them in others.
-            assert len(before) == (0 if text is SMALL else 2)
+            # The arguments are a part, and what stands before and after them others.
+            assert len(before) == (0 if text is SMALL else 3)
         (connection,) = workbench.gateway.runtime.pool.connections()
         assert connection.traffic.bytes_sent > len(SMALL) + len(LARGE)

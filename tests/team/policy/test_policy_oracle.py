@@ -320,14 +320,14 @@ class OracleApprovals:
         self.granted: list[tuple[str, str, int, float]] = []
 
     def passes(self, about: GuardedRequest, now: float) -> bool:
-        call = (about.principal, about.body.decode())
+        call = (about.principal, about.params.decode())
         return any(each[:2] == call and each[2] in (0, about.session) and now < each[3] for each in self.granted)
 
     def answered(self, about: GuardedRequest, answer: str, now: float) -> bool:
         until_when = {"session": (about.session, float("inf")), "hour": (0, now + approval.APPROVED_SECONDS)}
         if answer in until_when:
             # The latest answer counts.
-            call = (about.principal, about.body.decode())
+            call = (about.principal, about.params.decode())
             self.granted = [each for each in self.granted if each[:2] != call]
             self.granted.append((*call, *until_when[answer]))
         return answer in ("once", *until_when)

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 
 from mcp_workbench.engine.downstream.clients import ForwardedExchange
 from mcp_workbench.engine.downstream.sharing import SHARED
+from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.jsonrpc.pending import Exchange, PendingRequests
 from mcp_workbench.engine.transport.backlog import fits, refusal
 from mcp_workbench.errors import DownstreamTimeout
@@ -33,7 +34,8 @@ class WaitingRequest(Struct, eq=False):
     """An encoded request, which is sent when its client's turn comes."""
 
     exchange: ForwardedExchange
-    message: bytes
+    parts: tuple[Part, ...]
+    size: int
     method: bytes
     item: str
 
@@ -72,14 +74,14 @@ class FairRequests(PendingRequests):
         self._client_of[exchange.wire_id] = client
         return True
 
-    def hold_back(self, exchange: ForwardedExchange, message: bytes, method: bytes, item: str) -> None:
+    def hold_back(self, exchange: ForwardedExchange, parts: tuple[Part, ...], method: bytes, item: str) -> None:
         """Queue a request that was not admitted until earlier ones of its client have ended."""
-        size = len(message)
+        size = sum(map(len, parts))
         if not fits(self._waiting_bytes + size, size):
             exchange.on_failure(refusal(self._waiting_bytes, size))
             return
         waiting = self._waiting.setdefault(exchange.call.caller.client, {})
-        waiting[exchange.wire_id] = WaitingRequest(exchange, message, method, item)
+        waiting[exchange.wire_id] = WaitingRequest(exchange, parts, size, method, item)
         self._waiting_bytes += size
 
     def _has_share(self, client: int) -> bool:
@@ -119,7 +121,7 @@ class FairRequests(PendingRequests):
         waiting = self._waiting.get(client)
         while waiting and self._has_share(client):
             request = waiting.pop(next(iter(waiting)))
-            self._waiting_bytes -= len(request.message)
+            self._waiting_bytes -= request.size
             if not waiting:
                 self._waiting.pop(client, None)
             self._count(client, request.exchange)
@@ -140,7 +142,7 @@ class FairRequests(PendingRequests):
         for client, waiting in self._waiting.items():
             request = waiting.pop(id, None)
             if request is not None:
-                self._waiting_bytes -= len(request.message)
+                self._waiting_bytes -= request.size
                 if not waiting:
                     del self._waiting[client]
                 return True

@@ -19,7 +19,7 @@ from mcp_workbench.engine.downstream.server_questions import ServerQuestions
 from mcp_workbench.engine.downstream.sharing import EVERYTHING, SHARED
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.framing import Oversized
-from mcp_workbench.engine.jsonrpc.messages import Envelope, Malformed
+from mcp_workbench.engine.jsonrpc.messages import Body, Envelope, LargeBody, Malformed, Part
 from mcp_workbench.engine.jsonrpc.pending import (
     AwaitedExchange,
     DeadlineTimer,
@@ -49,9 +49,9 @@ PROGRESS_STRETCH: Final = 10
 BACKGROUND_TIMEOUT: Final = 30.0
 # A server that sends one of these back is a program like `cat`.
 ONLY_CLIENTS_SEND: Final = ("server/discover", "initialize")
-# The notifications about changed lists, with the kind of list.
 # Of the extension of tasks.
 TASK_CHANGED: Final = "notifications/tasks"
+# The notifications about changed lists, with the kind of list.
 LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("tools", "prompts", "resources")}
 
 
@@ -147,7 +147,7 @@ class Traffic:
         call: ForwardedCall,
         method: bytes,
         item: str,
-        body: bytes,
+        body: Body,
         meta: Raw | None,
         client: Revision,
         timeout: float,
@@ -180,11 +180,13 @@ class Traffic:
             sent_meta = meta_for_server(meta, client, agreed, self.identity.info, capabilities, token, call.log_level)
         else:
             sent_meta = None
-        large: tuple[bytes, ...] = ()
-        if len(body) > JOIN_BELOW and self._call_link is None:
-            # A descriptor is given parts, and copies none of them.
+        large: tuple[Part, ...] = ()
+        if isinstance(body, LargeBody) or len(body) > JOIN_BELOW:
+            # A descriptor is given parts, and copies none of them. HTTP needs a request in one piece.
             large = _parts(id, method, body, sent_meta)
             message = b""
+            if self._call_link is not None:
+                message, large = b"".join(large), ()
         elif sent_meta is None:
             message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
         else:
@@ -194,7 +196,7 @@ class Traffic:
         fair = self._fair
         # Clients without a session are not limited: each of their requests counts as a separate client.
         if fair is not None and call.caller.client > SHARED and not fair.admits(exchange):
-            fair.hold_back(exchange, message or b"".join(large), method, item)
+            fair.hold_back(exchange, large or (message,), method, item)
             self.deadlines.start()
             return id
         self.pending.enter(exchange)
@@ -218,12 +220,13 @@ class Traffic:
             return
         self.last_used = self.loop.time()
         self.pending.enter(request.exchange)
-        self.bytes_sent += len(request.message)
+        self.bytes_sent += request.size
         if self._call_link is None or request.method != TOOLS_CALL:
-            self._link.send(request.message)
+            self._link.send(*request.parts)
         else:
             version = None if self.revision.has_handshake else self.revision.name
-            self._call_link.send_call(request.message, request.exchange.wire_id, request.item, version)
+            (message,) = request.parts
+            self._call_link.send_call(bytes(message), request.exchange.wire_id, request.item, version)
         if self.questions.held:
             self.questions.on_call(request.exchange)
 
@@ -485,9 +488,8 @@ def _too_late(seconds: float) -> DownstreamTimeout:
     )
 
 
-def _parts(id: int, method: bytes, body: bytes, meta: bytes | None) -> tuple[bytes, ...]:
+def _parts(id: int, method: bytes, body: Body, meta: bytes | None) -> tuple[Part, ...]:
     """A request with a large body, which is not copied."""
     head = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":' % (id, method)
-    if meta is None:
-        return head, body, b"}}"
-    return head, body, b'%b"_meta":%b}}' % (b"" if body.endswith(b"{") else b",", meta)
+    parts = body.parts if isinstance(body, LargeBody) else (body,)
+    return head, *parts, b"}}" if meta is None else b',"_meta":%b}}' % meta

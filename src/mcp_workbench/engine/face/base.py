@@ -24,7 +24,14 @@ from mcp_workbench.engine.face.open_request import OpenRequest
 from mcp_workbench.engine.face.renamed import renamed
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result, no_such, rivals_for_address, shared_text
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, decode_object, decode_string, encode
+from mcp_workbench.engine.jsonrpc.messages import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    decode_object,
+    decode_string,
+    encode,
+    open_object,
+)
 from mcp_workbench.engine.lasting_state import LOCAL, LastingState
 from mcp_workbench.engine.protocol.revisions import Revision
 
@@ -425,8 +432,8 @@ class Face:
         if target is None:
             if (passed := self.unlisted_prompt(name)) is None:
                 return Reject(INVALID_PARAMS, no_such("prompt", name, self._prompt_table(view).targets))
-            return Forward(passed, name, b'"prompts/get"', open_body(params))
-        body = open_body({"name": Raw(encode(target.name)), **_without(params, "name")})
+            return Forward(passed, name, b'"prompts/get"', open_object(params))
+        body = open_object({"name": Raw(encode(target.name)), **_without(params, "name")})
         return Forward(target.entry, target.name, b'"prompts/get"', body)
 
     def resource_owner(self, view: View, params: Params, client: Revision) -> tuple[ServerEntry, str] | Reject:
@@ -478,7 +485,7 @@ class Face:
         if isinstance(found, Reject):
             return found
         entry, uri = found
-        return Forward(entry, uri, b'"resources/read"', open_body({**params, "uri": Raw(encode(uri))}))
+        return Forward(entry, uri, b'"resources/read"', open_object({**params, "uri": Raw(encode(uri))}))
 
     def resolve_skill(self, view: View, method: str, params: Params, client: Revision) -> Decision:
         """Decide what to do with a request about a skill or a directory."""
@@ -511,7 +518,7 @@ class Face:
         return Reject(INVALID_PARAMS, f"`ref` of type `{kind[:50]}` is not known; use ref/prompt or ref/resource")
 
     def _complete(self, entry: ServerEntry, item: str, params: Params) -> Forward:
-        return Forward(entry, item, b'"completion/complete"', open_body(params))
+        return Forward(entry, item, b'"completion/complete"', open_object(params))
 
     def resolve_unknown(self, view: View, method: str, params: Params) -> Decision:
         """Forward an unknown method if there is only one server that can be meant: the only one, or the only one with
@@ -522,7 +529,7 @@ class Face:
             owner = having[0] if len(having) == 1 else None
         if owner is None:
             return unsupported(method)
-        return Forward(owner, method, encode(method), open_body(params))
+        return Forward(owner, method, encode(method), open_object(params))
 
     def sole_entry(self) -> ServerEntry | None:
         """The only server; None if there are several or none."""
@@ -558,11 +565,6 @@ def unsupported(method: str) -> Reject:
 
 def not_found(uri: str, client: Revision) -> Reject:
     return Reject(client.resource_not_found, f"resource `{uri[:500]}` was not found", {"uri": uri})
-
-
-def open_body(params: Params) -> bytes:
-    """A params object as JSON, without its closing brace."""
-    return encode(params)[:-1]
 
 
 def string_of(params: Params, key: str) -> str | None:

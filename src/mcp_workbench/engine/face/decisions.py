@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.face.open_request import OpenRequest
+from mcp_workbench.engine.jsonrpc.messages import Body
 
 
 class WithheldItem(Struct, frozen=True):
@@ -49,7 +50,7 @@ class Forward(Struct, frozen=True, gc=False):
     item: str
     # Encoded as JSON.
     method: bytes
-    body: bytes
+    body: Body
     # Whether a JSON-RPC error of the server becomes a result that an agent can read, instead of being forwarded.
     shows_errors: bool = False
     # The token budget of the result; 0 means no limit.

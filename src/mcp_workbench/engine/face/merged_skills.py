@@ -26,9 +26,9 @@ from mcp_workbench.engine.catalog.skills import (
 from mcp_workbench.engine.catalog.uris import shared_addresses
 from mcp_workbench.engine.economy.prose import clip, one_line
 from mcp_workbench.engine.economy.terms import terms
-from mcp_workbench.engine.face.base import Face, Params, address_of, open_body, string_of
+from mcp_workbench.engine.face.base import Face, Params, address_of, string_of
 from mcp_workbench.engine.face.decisions import Decision, Forward, Reject
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode
+from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, encode, open_object
 from mcp_workbench.engine.protocol.revisions import Revision
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def resolve_skill(face: Face, view: View, method: str, params: Params, client: R
         return Reject(INVALID_PARAMS, f"{what} `{uri[:500]}`", {"uri": uri})
     if method == DIRECTORY_READ and not reads_directories(owner):
         return Reject(METHOD_NOT_FOUND, f"[{owner.label}] the server does not list directories")
-    body = open_body({**params, "uri": Raw(encode(own))})
+    body = open_object({**params, "uri": Raw(encode(own))})
     rewrite = None
     if own != uri or not owner.takes_unlisted:
         rewrite = partial(shown_result, method, shown=_shown(owner, is_apart=own != uri))

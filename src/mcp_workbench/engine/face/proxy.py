@@ -45,7 +45,14 @@ from mcp_workbench.engine.face.paths import ToolPlace, named
 from mcp_workbench.engine.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import REVIEW, error_result, no_such
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, LargeObject, decode_string, encode
+from mcp_workbench.engine.jsonrpc.messages import (
+    INVALID_PARAMS,
+    Body,
+    LargeObject,
+    decode_string,
+    encode,
+    open_object,
+)
 from mcp_workbench.engine.protocol.constants import TOOLS_CALL
 from mcp_workbench.engine.protocol.revisions import Revision
 
@@ -430,8 +437,11 @@ def _run_program(params: Params) -> Decision:
     return RunProgram(read.code, max(read.max_tokens, 0))
 
 
-def call_body(tool: str, arguments: Raw | None, params: Params) -> bytes:
+def call_body(tool: str, arguments: Raw | None, params: Params) -> Body:
     """The params of a call with the tool's own name, without the closing brace; other members are kept."""
+    if type(params) is LargeObject:
+        given = {} if arguments is None else {"arguments": arguments}
+        return open_object({**params, "name": Raw(encode(tool)), **given})
     body = b'{"name":' + encode(tool)
     if arguments is not None:
         body = b"".join((body, b',"arguments":', arguments))

@@ -18,10 +18,10 @@ from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.face.base import Params, open_body
+from mcp_workbench.engine.face.base import Params
 from mcp_workbench.engine.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.engine.face.view import View
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, decode_object, encode
+from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, decode_object, encode, open_object
 from mcp_workbench.engine.lasting_state import LOCAL, TASK, LastingState
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.steps import Denial, Subject
@@ -288,7 +288,7 @@ class Tasks:
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
         if given.own != handle:
             params = {**params, "taskId": Raw(encode(given.own))}
-        return Forward(given.entry, given.own, encode(method), open_body(params))
+        return Forward(given.entry, given.own, encode(method), open_object(params))
 
 
 def refused(view: View, entry: ServerEntry, own: str) -> Denial | None:

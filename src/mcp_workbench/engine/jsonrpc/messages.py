@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -93,6 +93,50 @@ class LargeObject(dict[str, Raw]):
             except UNREADABLE:
                 return None
         return self.inner[name]
+
+
+# Objects up to this size are copied into one piece; of larger ones, members of at least a sixteenth of it stay where
+# they are.
+MAX_JOINED_BYTES: Final = 128 * 1024
+_MIN_PART_BYTES: Final = MAX_JOINED_BYTES // 16
+
+
+class LargeBody:
+    """A large object as JSON, without its closing brace, in parts that are views of the message it came in: copying
+    megabytes would delay every other request."""
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self._size = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __add__(self, end: bytes) -> bytes:
+        """Everything in one piece, for whoever has to look inside."""
+        return b"".join((*self.parts, end))
+
+
+Body = bytes | LargeBody
+
+
+def open_object(members: Mapping[str, Raw]) -> Body:
+    """An object as JSON, without its closing brace."""
+    views = {name: memoryview(value) for name, value in members.items()}
+    if sum(map(len, views.values())) <= MAX_JOINED_BYTES:
+        return encode(members)[:-1]
+    parts: list[Part] = []
+    small: list[Part] = []
+    for name, view in views.items():
+        small += (b"," if small or parts else b"{", encode(name), b":")
+        if len(view) < _MIN_PART_BYTES:
+            small.append(view)
+        else:
+            parts += (b"".join(small), view)
+            small = []
+    return LargeBody((*parts, b"".join(small)) if small else tuple(parts))
 
 
 class Malformed(Exception):

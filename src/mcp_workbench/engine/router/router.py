@@ -38,7 +38,7 @@ from mcp_workbench.engine.face.decisions import (
 )
 from mcp_workbench.engine.face.gate import Gate
 from mcp_workbench.engine.face.view import View, Views
-from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, encode
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, Body, encode
 from mcp_workbench.engine.lasting_state import LOCAL, LastingState
 from mcp_workbench.engine.protocol.results import result_type
 from mcp_workbench.engine.router.caller_connections import CallerConnections, CallerReach
@@ -448,7 +448,7 @@ class Router:
         if call.route.decision is not None:
             call.route.decision = replace(call.route.decision, body=b"")
 
-    def send_again(self, call: RoutedCall, body: bytes) -> None:
+    def send_again(self, call: RoutedCall, body: Body) -> None:
         """Send a request again with what the server asked for. The steps have let it pass already."""
         assert call.route.decision is not None
         # It keeps what was sent first.

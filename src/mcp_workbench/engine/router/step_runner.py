@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.downstream.sharing import SHARED
 from mcp_workbench.engine.face.decisions import Answer, Forward, Reject
-from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, ErrorObject, LargeObject, encode
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Body, ErrorObject, LargeObject, encode
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.router.routed_call import Notifier, Requester, RoutedCall, StartFor, passage_of
 from mcp_workbench.engine.steps import (
@@ -110,7 +110,7 @@ class StepRunner:
         method: str,
         entry: ServerEntry | None,
         item: str,
-        body: bytes,
+        body: Body,
         meta: Raw | None = None,
     ) -> GuardedRequest:
         identity = call.route.identity
@@ -127,7 +127,7 @@ class StepRunner:
         method: str,
         entry: ServerEntry | None,
         item: str,
-        body: bytes,
+        body: Body,
         send: Callable[[], None],
     ) -> None:
         """Call `send` once every step has let it pass; otherwise answer as a step decided."""
@@ -188,7 +188,7 @@ class StepRunner:
         method: str,
         entry: ServerEntry | None,
         item: str,
-        body: bytes,
+        body: Body,
         send: Callable[[], None],
     ) -> bool:
         """Whether every step lets it pass at once. If not, it is answered, or sent later, as the steps decide."""
@@ -364,7 +364,7 @@ class StepRunner:
         method: str,
         entry: ServerEntry,
         item: str,
-        body: bytes,
+        body: Body,
         work: Callable[[Passage], Awaitable[None]],
     ) -> None:
         """Do `work` if every step lets it pass. The part has no response of its own. Raises what `work` raises."""
@@ -393,7 +393,7 @@ class StepRunner:
 
     # ── a notification, which has no response ──
 
-    def notify(self, sender: Notifier, method: str, body: bytes, send: Callable[[], None]) -> None:
+    def notify(self, sender: Notifier, method: str, body: Body, send: Callable[[], None]) -> None:
         """Call `send` once every step has let it pass; otherwise it is dropped."""
         passage = Passage(
             self._steps,
@@ -436,7 +436,7 @@ def _describe(
     method: str,
     entry: ServerEntry | None,
     item: str,
-    body: bytes,
+    body: Body,
     meta: Raw | None,
     identity: object,
 ) -> GuardedRequest:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.face.decisions import Answer, Forward, Reject
+from mcp_workbench.engine.jsonrpc.messages import Body
 from mcp_workbench.engine.router.routed_call import RoutedCall, StartFor
 from mcp_workbench.engine.router.step_runner import StepRunner
 from mcp_workbench.engine.steps import Denial, Passage, Step, Tracer, Tracker
@@ -57,7 +58,7 @@ class TracedStepRunner(StepRunner):
         method: str,
         entry: ServerEntry | None,
         item: str,
-        body: bytes,
+        body: Body,
         send: Callable[[], None],
     ) -> bool:
         return bool(self._followed(call, super().passes, method, entry, item, body, send))
