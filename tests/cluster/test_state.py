@@ -184,7 +184,8 @@ async def test_everything_is_left_again_when_the_server_has_lost_it() -> None:
         for state, name in ((one, "first"), (second, "second")):
             state.on_emptied(lambda state=state, name=name: state.keep(SESSION, "ann", name, b"again"))  # type: ignore[misc]
         other = await instances.start()
-        await found(other, "first", b"again")
+        await until(lambda: one._has_beaten and second._has_beaten)
+        assert not one.waiting, "nothing was lost yet"
         await server.command("FLUSHALL")
         await found(other, "second", b"again")
         await found(other, "first", b"again")

@@ -8,6 +8,7 @@ who is here; what is kept of them has its owners in the engine and in `team/`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -25,6 +26,7 @@ from mcp_workbench.engine.session.questions import number_questions_elsewhere
 from mcp_workbench.engine.session.resuming import ResumedLink, mark_of, restore, written_down
 from mcp_workbench.engine.session.session import Session
 from mcp_workbench.engine.version import full_version
+from mcp_workbench.errors import DownstreamError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
     from mcp_workbench.engine.transport.http.server.served_session import SavedSession, ServedSession
     from mcp_workbench.engine.transport.link import Link
+    from mcp_workbench.signin.shared_sign_ins import SharedSignIns
 
 # Users whose arrival is remembered; one that is forgotten arrives again.
 MAX_USERS_HERE: Final = 100_000
@@ -95,13 +98,26 @@ class ClusterInstance:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             _ = tasks.create_task(self.state.run())
+            if (shared := self._shared_sign_ins()) is not None:
+                _ = tasks.create_task(shared.run())
             while True:
                 await asyncio.sleep(SESSION_REFRESH_INTERVAL)
                 self._leave_sessions(lambda legacy_is_busy: legacy_is_busy)
 
     async def leave(self) -> None:
         """Write what is left to write. The sessions stay for other instances."""
+        gateway = self._gateway
+        if gateway is not None and self._shared_sign_ins() is not None:
+            # What they get must be shared while the state can still be reached.
+            await gateway.runtime.sign_ins(gateway.config.keychain).settle()
         await self.state.leave()
+
+    def _shared_sign_ins(self) -> SharedSignIns | None:
+        """None if no server can want one."""
+        gateway = self._gateway
+        if gateway is None or all(server.url is None for _, server in gateway.config.servers()):
+            return None
+        return gateway.runtime.sign_ins(gateway.config.keychain).shared
 
     def _describe(self) -> bytes:
         server = self._server
@@ -137,6 +153,9 @@ class ClusterInstance:
         )
         if self.state.link.is_away:
             return
+        if (shared := self._shared_sign_ins()) is not None:
+            with contextlib.suppress(DownstreamError):
+                await shared.arrive(principal)
         views = gateway.router.views
         for left in opened.values():
             try:

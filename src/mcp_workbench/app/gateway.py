@@ -355,6 +355,10 @@ class Gateway(ProcessOwner):
     # ── for the process, if this is its only gateway (`ProcessOwner`) ──
 
     @property
+    def state(self) -> LastingState:
+        return self.options.state
+
+    @property
     def own_info(self) -> bytes:
         return self.welcome.info
 

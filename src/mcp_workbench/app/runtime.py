@@ -19,6 +19,8 @@ from mcp_workbench.engine.catalog.catalog import Catalog, Servers
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.pool import Pool
+from mcp_workbench.engine.lasting_state import LOCAL as LASTING_LOCAL
+from mcp_workbench.engine.lasting_state import LastingState
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -60,6 +62,11 @@ class ProcessOwner:
 
     # The settings for users' identities, with references resolved.
     auth: AuthConfig | None = None
+
+    @property
+    def state(self) -> LastingState:
+        """What other instances find when this one has ended."""
+        return LASTING_LOCAL
 
     @property
     def own_info(self) -> bytes:
@@ -161,9 +168,8 @@ class Runtime:
         self._status_socket: StatusSocket | None = None
         # Created with the first call that waits for `mcp-workbench approve`; and the gateways with such calls.
         self._approval_socket: ApprovalSocket | None = None
-        self._approvers: list[Decide] = []
-        # Those that reach calls of other instances.
-        self._approvers_elsewhere: list[DecideElsewhere] = []
+        # With what reaches calls of other instances, if there are any.
+        self._approvers: dict[Decide, DecideElsewhere | None] = {}
         self._watching: Watching | None = None
         # Makes the page of our own user, when it is asked for; None if nothing is served.
         self._make_page: Callable[[], PageOpener] | None = None
@@ -301,7 +307,12 @@ class Runtime:
         from mcp_workbench.signin.store import TokenStore
 
         if keychain not in self._sign_ins:
-            self._sign_ins[keychain] = SignIns(self.http, TokenStore(keychain=keychain), self.redactor)
+            store, shared = TokenStore(keychain=keychain), None
+            if self.owner.state.is_shared:
+                from mcp_workbench.signin.shared_sign_ins import SharedSignIns
+
+                shared = SharedSignIns(self.owner.state, store)
+            self._sign_ins[keychain] = SignIns(self.http, store, self.redactor, shared)
         return self._sign_ins[keychain]
 
     def identity_of(self, principal: str) -> Identity:
@@ -376,10 +387,7 @@ class Runtime:
     def take_approvals(self, decide: Decide, elsewhere: DecideElsewhere | None = None) -> None:
         """Make the waiting calls of a gateway visible to `mcp-workbench approve`. `elsewhere`: and those of other
         instances."""
-        if decide not in self._approvers:
-            self._approvers.append(decide)
-            if elsewhere is not None:
-                self._approvers_elsewhere.append(elsewhere)
+        self._approvers[decide] = elsewhere
         if self._approval_socket is None:
             from mcp_workbench.team.policy.approval_socket import ApprovalSocket
 
@@ -388,8 +396,7 @@ class Runtime:
 
     def drop_approvals(self, decide: Decide) -> None:
         """The gateway has no more waiting calls."""
-        if decide in self._approvers:
-            self._approvers.remove(decide)
+        self._approvers.pop(decide, None)
 
     async def _decide(self, wanted: ApprovalRequest, by: str) -> ApprovalReply:
         from mcp_workbench.team.policy.approval_socket import ApprovalReply
@@ -399,8 +406,9 @@ class Runtime:
             reply = each(wanted, by)
             if reply.found is not None or reply.decided is not None:
                 return reply
-        for elsewhere in self._approvers_elsewhere:
-            reply = await elsewhere(wanted, by, "command line")
+        for elsewhere in list(self._approvers.values()):
+            if elsewhere is not None:
+                reply = await elsewhere(wanted, by, "command line")
         return reply
 
     def _close_sockets(self) -> None:

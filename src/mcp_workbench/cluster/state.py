@@ -18,9 +18,10 @@ from typing import Any, Final
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
+from mcp_workbench.cluster.lease import LeasedPlace, claim
 from mcp_workbench.cluster.seal import Expired, OtherVersion, Seal, SealRefused
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
-from mcp_workbench.engine.lasting_state import INSTANCE, LastingState, StateKind
+from mcp_workbench.engine.lasting_state import INSTANCE, LastingState, StateKind, StateLease, StateUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class ClusterState(LastingState):
         self._has_changes = asyncio.Event()
         self.on_told(_CHANGED, self._on_changed_elsewhere)
         self._told = 0
+        self._has_beaten = False
         self._is_over = False
         # By instance, the highest number of its notices, and which of those before it were heard, one bit each.
         self._last_of: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -104,10 +106,13 @@ class ClusterState(LastingState):
 
     def keep(self, kind: StateKind, principal: str, name: str, value: bytes) -> None:
         if len(value) <= kind.max_bytes:
-            self._put((kind, self.holder_of(principal), name), value)
+            self._put((kind, self._owner(kind, principal), name), value)
 
     def drop(self, kind: StateKind, principal: str, name: str) -> None:
-        self._put((kind, self.holder_of(principal), name), None)
+        self._put((kind, self._owner(kind, principal), name), None)
+
+    def _owner(self, kind: StateKind, principal: str) -> str:
+        return principal if kind.stays_with_name else self.holder_of(principal)
 
     def _put(self, place: _Place, value: bytes | None) -> None:
         self._take(place)
@@ -181,7 +186,7 @@ class ClusterState(LastingState):
     # ── reading ──
 
     async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
-        principal = self.holder_of(principal)
+        principal = self._owner(kind, principal)
         place = (kind, principal, name)
         if place in self._pending:
             return self._pending[place]
@@ -199,7 +204,7 @@ class ClusterState(LastingState):
             return None
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
-        principal = self.holder_of(principal)
+        principal = self._owner(kind, principal)
         try:
             (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))])
         except StateAway:
@@ -247,6 +252,30 @@ class ClusterState(LastingState):
         self.refused += 1
         if self.refused <= MAX_REFUSALS_LOGGED:
             log.error("a value of the kind `%s` in the cluster's state was refused: %s", kind.name, error)
+
+    async def claim(self, kind: StateKind, principal: str, name: str, seconds: float) -> StateLease | None:
+        principal = self._owner(kind, principal)
+        hidden = self._seal.hidden(kind.name, principal, name)
+        place = LeasedPlace(
+            f"{self._prefix}lease:{kind.name}:{hidden}",
+            f"{self._prefix}mark:{kind.name}:{hidden}",
+            self._listed_at(kind, principal),
+            hidden,
+            int(kind.lifetime),
+        )
+        lease = await claim(self.link, place, f"{self.instance} {secrets.token_hex(8)}", seconds)
+        if lease is None:
+            return None
+        lease.seal = lambda value: self._sealed((kind, principal, name), value)
+        if lease.sealed is not None:
+            try:
+                lease.value = self._seal.open(kind.name, principal, hidden, lease.sealed).value
+            except SealRefused as error:
+                self._refuse(kind, error)
+                if isinstance(error, OtherVersion):
+                    await lease.release()
+                    raise StateUnavailable("another version of the workbench wrote it") from None
+        return lease
 
     # ── following ──
 
@@ -399,7 +428,8 @@ class ClusterState(LastingState):
         last, *replies = await self.link.run(commands, is_probe=True)
         if followed:
             self._note_counts(followed, replies[-1])
-        if last is None:
+        had_beaten, self._has_beaten = self._has_beaten, True
+        if last is None and had_beaten:
             for keep_again in self._keep_again:
                 keep_again()
         if was_away or self._pending:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
+from mcp_workbench.engine.lasting_state import StateUnavailable
 from mcp_workbench.errors import ConfigError, package_hint
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ SILENCE_LIMIT: Final = 5.0
 Argument = str | bytes | int
 
 
-class StateAway(Exception):
+class StateAway(StateUnavailable):
     """The state server cannot be used now; the message says why."""
 
 

@@ -8,7 +8,7 @@ workbench that is alone: it keeps no copies and finds none. The other one is `cl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 
 class StateKind(NamedTuple):
@@ -25,6 +25,8 @@ class StateKind(NamedTuple):
     is_common: bool = False
     # Whether instances that know it write it again before its time is over.
     is_renewed: bool = False
+    # Whether it stays with the name of a principal when their key is revoked and created again.
+    stays_with_name: bool = False
 
 
 # The handshake, opened toolboxes and subscriptions of a legacy session, by its id.
@@ -44,7 +46,36 @@ REVOKED_KEY: Final = StateKind("revoked-key", 30 * 24 * 3600.0, 5000, 1024, is_c
 APPROVAL: Final = StateKind("approval", 24 * 3600.0, 500, 1024)
 # Calls that wait for an approval, by their id, with what people have to see before they decide.
 WAITING: Final = StateKind("waiting", 600.0, 1000, 32 * 1024, is_common=True)
-KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE, NAMED_KEY, REVOKED_KEY, APPROVAL, WAITING)
+# Sign-ins to servers, by the address of the server. As long as refresh tokens usually last.
+SIGN_IN: Final = StateKind("sign-in", 90 * 24 * 3600.0, 200, 128 * 1024, stays_with_name=True)
+KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE, NAMED_KEY, REVOKED_KEY, APPROVAL, WAITING, SIGN_IN)
+
+
+class StateUnavailable(Exception):
+    """The state cannot be used now; the message says why."""
+
+
+class StateLease(Protocol):
+    """The exclusive right to change one copy, for a while. Whoever had it before and is late changes nothing."""
+
+    # The copy as it is now; None if there is none.
+    value: bytes | None
+    # What the one who had it last wrote down and has not settled: it has ended in between.
+    left_mark: str
+
+    async def mark(self, mark: str) -> bool:
+        """Write down what is about to be done, for whoever comes next. False: another one has the lease meanwhile.
+        Raises `StateUnavailable`."""
+        ...
+
+    async def finish(self, value: bytes) -> bool:
+        """Store a new copy, take the mark back, and give the lease back. False: another one has the lease meanwhile,
+        and nothing was stored. Raises `StateUnavailable`; then it may be tried again."""
+        ...
+
+    async def release(self, *, settles: bool = False) -> bool:
+        """Give the lease back, and take the mark back if that is settled. Raises `StateUnavailable`."""
+        ...
 
 
 class LastingState:
@@ -82,6 +113,10 @@ class LastingState:
         """Call this with all copies of a common kind (its principal is empty), by name: at first, whenever they have
         changed, and when all were lost. Whoever misses one of their own keeps it again. Not called while they
         cannot be read: what is known stays known."""
+
+    async def claim(self, kind: StateKind, principal: str, name: str, seconds: float) -> StateLease | None:
+        """The right to change this copy, for so long; None: another instance has it. Raises `StateUnavailable`."""
+        raise StateUnavailable("there are no other instances")
 
     def tell(self, subject: str, body: bytes) -> None:
         """Tell all other instances that run now. Whoever is away does not hear it."""

@@ -8,7 +8,8 @@
 - `sign_in_target`: whose sign-in it is, and which stored records belong to it.
 - `profiles`: servers that deviate from the specification.
 - `store`, `store_location`, `token_encryption`: tokens at rest; `assertion`: clients that authenticate with a key.
-- `refresh_turn`: one process at a time refreshes, none sends a token twice; `back_off`: when a failing authorization
+- `refresh_turn`: one process at a time refreshes, none sends a token twice; `shared_sign_ins`: the same for the
+  instances of a cluster; `back_off`: when a failing authorization
   server is asked again.
 - `secrets`: everything that servers refer to: files, `.env` files, programs, the system's keychain.
 - `grant_end`: when a grant expires for good, and when to warn about it.

@@ -12,7 +12,7 @@ import errno
 import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakValueDictionary
 
@@ -29,6 +29,9 @@ from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.signed_in_headers import SignedInHeaders, keep, record_of
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
+
+if TYPE_CHECKING:
+    from mcp_workbench.signin.shared_sign_ins import SharedSignIns
 
 # How long a user may take on the server's pages: passwords, second factors, a colleague's approval.
 BROWSER_SIGN_IN_SECONDS: Final = 600.0
@@ -203,9 +206,15 @@ class SignIns:
     """Call `close` after everything that uses it has stopped."""
 
     def __init__(
-        self, client: Callable[[], HttpClient], store: TokenStore | None = None, redactor: Redactor | None = None
+        self,
+        client: Callable[[], HttpClient],
+        store: TokenStore | None = None,
+        redactor: Redactor | None = None,
+        shared: SharedSignIns | None = None,
     ) -> None:
+        """`shared`: with other instances; None if there are none."""
         self.store = store or TokenStore()
+        self.shared = shared
         self._client = client
         # Servers and errors may quote tokens, which must never be shown.
         self._redactor = redactor or Redactor(())
@@ -221,7 +230,7 @@ class SignIns:
         source = self._sources.get(key)
         if source is None:
             source = self._sources[key] = SignedInHeaders(
-                target, base, self.store, self._client, self._redactor, self._back_off, self.source
+                target, base, self.store, self._client, self._redactor, self._back_off, self.source, self.shared
             )
         # The client secret may have changed since.
         source.target = target
@@ -288,13 +297,17 @@ class SignIns:
             return record, False
         return record, answer.is_good
 
+    async def settle(self) -> None:
+        """Wait for refreshes, whose new tokens must not be lost."""
+        await asyncio.gather(*(source.settle() for source in list(self._sources.values())))
+
     async def close(self) -> None:
         """Cancel sign-ins in progress, and wait for refreshes, whose new tokens must not be lost."""
         for sign_in in list(self._visits.values()):
             if sign_in.task is not None:
                 sign_in.task.cancel()
                 await asyncio.wait({sign_in.task})
-        await asyncio.gather(*(source.settle() for source in list(self._sources.values())))
+        await self.settle()
         await self.store.close()
 
     async def _visit(self, target: SignInTarget, sign_in: BrowserSignIn, new_client: bool) -> SignInRecord:

@@ -8,11 +8,12 @@ and the token is stored before it is used, or as soon as that is possible.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import finalize
 
 from msgspec.structs import replace
@@ -35,6 +36,9 @@ from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore, WantedSignIn, lock_name
 from mcp_workbench.signin.store_location import StoreUnusable
 from mcp_workbench.signin.token_requests import ClientUnknown, GrantOver, Tokens
+
+if TYPE_CHECKING:
+    from mcp_workbench.signin.shared_sign_ins import SharedSignIns, SharedTurn
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +71,11 @@ class SignedInHeaders:
         redactor: Redactor,
         back_off: BackOff,
         source_of: Callable[[SignInTarget, Mapping[str, str]], SignedInHeaders],
+        shared: SharedSignIns | None = None,
     ) -> None:
+        """`shared`: with other instances; None if there are none."""
         self.target = target
+        self._shared = shared
         self._back_off = back_off
         # Of the identity provider, where the user signs in there.
         self._source_of = source_of
@@ -181,10 +188,13 @@ class SignedInHeaders:
             self._adopt(record)
             return
         try:
-            async with store.refreshing(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS) as turn:
-                # Another process may have refreshed while we waited for the turn.
+            async with (
+                store.refreshing(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS) as turn,
+                self._shared_turn() as shared,
+            ):
+                # Another process, or instance, may have refreshed while we waited for the turn.
                 record = target.find(store.read())
-                self._adopt(record if _serves(record, refused) else await self._new_token(record, turn))
+                self._adopt(record if _serves(record, refused) else await self._new_token(record, turn, shared))
         except (SignInFailed, StoreUnusable) as error:
             # No response, a proxy's error page or a full disk does not mean that the grant has ended.
             if refused is not None or record is None or _is_over(record):
@@ -193,7 +203,14 @@ class SignedInHeaders:
             self._adopt(record)
             self._good_until = min(time.time() + REFRESH_RETRY_INTERVAL, record.expires_at or math.inf)
 
-    async def _new_token(self, record: SignInRecord | None, turn: RefreshTurn) -> SignInRecord:
+    def _shared_turn(self) -> contextlib.AbstractAsyncContextManager[SharedTurn | None]:
+        if self._shared is None or self._is_machine():
+            return contextlib.nullcontext()
+        return self._shared.refreshing(self.target.principal, self.target.server, REFRESH_LOCK_SECONDS)
+
+    async def _new_token(
+        self, record: SignInRecord | None, turn: RefreshTurn, shared: SharedTurn | None
+    ) -> SignInRecord:
         """Ask the authorization server, unless it has just failed."""
         issuer = origin_of(self.target.url) if record is None else record.issuer
         pause = self._back_off.pause(issuer, self.target.key, time.time())
@@ -204,7 +221,7 @@ class SignedInHeaders:
             if self._is_machine():
                 return await self._machine_token(None if record is None else record.issuer)
             assert record is not None
-            return await self._refreshed(record, turn)
+            return await self._refreshed(record, turn, shared)
         except SignInFailed as error:
             self._back_off.failed(issuer, self.target.key, time.time(), error.message)
             raise
@@ -259,7 +276,9 @@ class SignedInHeaders:
             raise self._needed("wants you to sign in")
         return self._record.id_token
 
-    async def _refreshed(self, record: SignInRecord, turn: RefreshTurn) -> SignInRecord:
+    async def _refreshed(
+        self, record: SignInRecord, turn: RefreshTurn, shared: SharedTurn | None = None
+    ) -> SignInRecord:
         target, now = self.target, time.time()
         self._conceal(record)
         if record.refresh_token is None or record.ended:
@@ -272,7 +291,11 @@ class SignedInHeaders:
         try:
             if turn.was_exchanged(record.refresh_token):
                 raise GrantOver("the last token could not be stored before the workbench that had it ended")
+            if shared is not None and shared.is_lost:
+                raise GrantOver("an instance that refreshed it has ended before it could store the new token")
             self._store.reserve(turn, record.refresh_token)
+            if shared is not None:
+                await shared.send()
             self._is_sent = True
             tokens = await run(flow.refresh(grant, credentials), self._client(), environ=target.environ)
             renewed = with_tokens(record, tokens, now)
@@ -281,12 +304,17 @@ class SignedInHeaders:
         except SignInFailed:
             # There is no telling whether it was exchanged. If it was not, another attempt is all that is needed.
             turn.settle()
+            if shared is not None:
+                shared.fail()
             raise
         self._back_off.answered(record.issuer)
         if renewed.ended or renewed.refresh_token != record.refresh_token:
             turn.answered()
         else:
             turn.settle()
+        if shared is not None:
+            # First: if we are killed after it, the other instances have the new token.
+            await self._share(renewed, shared, is_reusable=renewed.refresh_token == record.refresh_token)
         contents = await self._store.renew(renewed, record, turn, forgets_client=forgets_client)
         found = target.find(contents)
         if found is None:
@@ -294,6 +322,14 @@ class SignedInHeaders:
         if found.ended:
             raise self._needed_again(found)
         return found
+
+    async def _share(self, renewed: SignInRecord, shared: SharedTurn, *, is_reusable: bool) -> None:
+        assert self._shared is not None
+        place = renewed.principal, renewed.server
+        others = (each for each in self._store.read().records if each.key != renewed.key)
+        records = [*(each for each in others if (each.principal, each.server) == place), renewed]
+        await shared.store(records, is_reusable=is_reusable and not renewed.ended)
+        self._shared.known(records)
 
     async def _step_up(self, refusal: CredentialRefusal, record: SignInRecord | None) -> bool:
         """*Step-Up Authorization Flow*: request missing scopes, unless they were requested before and not granted."""
