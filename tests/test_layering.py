@@ -189,6 +189,7 @@ KNOTS: dict[frozenset[str], str] = {
             "engine.router.router",
             "engine.router.subscriptions",
             "engine.router.task_requests",
+            "engine.router.task_runs",
         }
     ): "they act through the router",
     frozenset({"engine.catalog.catalog", "engine.catalog.entry", "engine.catalog.replacement"}): (
@@ -232,6 +233,7 @@ KNOTS: dict[frozenset[str], str] = {
             "engine.session.own_questions",
             "engine.session.signing_in",
             "engine.session.parking",
+            "engine.session.relayed_inputs",
             "engine.session.rounds",
             "engine.session.session",
         }

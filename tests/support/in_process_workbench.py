@@ -128,8 +128,14 @@ class _Link:
             self._server.cancelled.append(message["params"]["requestId"])
 
     def _answer(self, id: Any, method: str, params: Json) -> None:
-        if method == "initialize":
-            result: Json = {
+        if method in self._server.others:
+            self._server.asked.append((method, params.get("uri") or params.get("taskId") or ""))
+            result: Json = self._server.others[method](params)
+            if "code" in result:
+                self.say({"id": id, "error": result})
+                return
+        elif method == "initialize":
+            result = {
                 "protocolVersion": "2025-11-25",
                 "capabilities": self._server.capabilities(),
                 "serverInfo": {"name": "in-process", "version": "1"},
@@ -159,12 +165,6 @@ class _Link:
                 return
             if self._server.held is not None:
                 self._server.held.append(partial(self.say, {"id": id, "result": result}))
-                return
-        elif method in self._server.others:
-            self._server.asked.append((method, params.get("uri") or params.get("taskId") or ""))
-            result = self._server.others[method](params)
-            if "code" in result:
-                self.say({"id": id, "error": result})
                 return
         else:
             self.say({"id": id, "error": {"code": -32601, "message": f"no {method}"}})

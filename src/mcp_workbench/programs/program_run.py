@@ -198,8 +198,10 @@ class ProgramRun:
             if len(payload) > MAX_VALUE_BYTES:
                 limit = f"{MAX_VALUE_BYTES >> 20} MiB"
                 raise CallFailed(f"[{where}] the result is larger than {limit}, the most that a program can read")
-            read = (kind, payload, where, lambda result: results.keep(self._call.view, origin, result))
+            keeper = results.keeper(self._call.view, origin)
+            read = (kind, payload, where, keeper)
             value = await asyncio.to_thread(value_of, *read) if len(payload) > LARGE_TO_READ else value_of(*read)
+            keeper.finish()
         except CallFailed as error:
             passage = inner.route.passage
             # Only a step denies; what a face refuses does not exist, or not for this client.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.router.call_list import MAX_SIDE_BY_SIDE
+from mcp_workbench.engine.face.kept_results import KeptResults
+from mcp_workbench.engine.router.call_list import LARGE_TO_READ, MAX_SIDE_BY_SIDE
 from tests.support.client import Json
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 
@@ -309,3 +311,26 @@ async def test_a_bad_expression_is_refused_before_the_call(tmp_path: Path) -> No
         result = await seen.use("dev/fs/read", {"path": "a"}, select="size[")
         assert result["isError"] is True and "nothing was called" in text_of(result)
         assert every["dev"]["fs"].calls == []
+
+
+async def test_large_results_with_images_are_kept_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept may be sent to other instances, by a writer that no other thread may touch."""
+    where: list[bool] = []
+    keep = KeptResults._keep
+
+    def noted(self: KeptResults, *arguments: Any) -> None:
+        where.append(threading.current_thread() is threading.main_thread())
+        keep(self, *arguments)
+
+    monkeypatch.setattr(KeptResults, "_keep", noted)
+    image = {"type": "image", "data": "A" * LARGE_TO_READ, "mimeType": "image/png"}
+    server = Server(tool("draw"), answer=lambda name, arguments: {"content": [image]})
+    async with workbench_with(tmp_path, {"box": {"server": server}}) as seen:
+        result = await seen.client.call_tool("use_tool", {"calls": [{"tool": "box/server/draw"}] * 2})
+        first, second = json.loads(text_of(result))
+        assert first[0]["uri"].startswith("workbench://results/") and first != second
+        read = await seen.client.request("resources/read", {"uri": first[0]["uri"]})
+        assert read["contents"][0]["blob"] == image["data"]
+    assert where == [True, True]

@@ -77,6 +77,7 @@ class ServerEntry:
         "sign_in",
         "store",
         "stored_state",
+        "task_tools",
         "toolbox",
         "tools",
         "tools_differ",
@@ -105,6 +106,8 @@ class ServerEntry:
         # The tools that pass the filters, and the names of those that do not.
         self.tools: Definitions = NOTHING
         self.hidden: frozenset[str] = frozenset()
+        # Those that must be called as tasks (2025-11-25).
+        self.task_tools: frozenset[str] = frozenset()
         # Each decides which items of an offer must not be shown, and why. There is one for each configuration with a
         # lock that shows this server: what any of them withholds is withheld from all.
         self.judges: tuple[Judge, ...] = ()
@@ -385,6 +388,7 @@ class ServerEntry:
             withheld = self.withheld.get("tools", NO_REASONS)
             self.tools = {name: tool for name, tool in self.tools.items() if name not in withheld}
         self.hidden = frozenset(offer.tools.keys() - self.tools.keys())
+        self.task_tools = _requiring_tasks(offer) if "tasks" in self.capabilities else frozenset()
 
     def _judged(self, offer: Offer) -> Withheld:
         found: dict[str, dict[str, str]] = {}
@@ -392,6 +396,13 @@ class ServerEntry:
             for kind, reasons in judge(self, offer).items():
                 found.setdefault(kind, {}).update(reasons)
         return found
+
+
+def _requiring_tasks(offer: Offer) -> frozenset[str]:
+    # Not on the start-up path.
+    from mcp_workbench.engine.catalog.task_tools import requiring_tasks
+
+    return requiring_tasks(offer.tools)
 
 
 def _is_same(one: Offer, other: Offer) -> bool:

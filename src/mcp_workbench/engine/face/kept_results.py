@@ -153,6 +153,18 @@ class KeptResults:
         self._keep(view.principal, (origin,), id, result)
         return SCHEME + id
 
+    def keeper(self, view: View, origin: Origin) -> Keeper:
+        """Keeps parts of a result of this call that are found while it is read."""
+        return Keeper(partial(self._keep, view.principal, (origin,)))
+
+    def replace(self, uri: str, result: bytes) -> None:
+        """Keep this result in place of the one at this URI, unless that is gone."""
+        id = uri.removeprefix(SCHEME)
+        kept = self._kept.get(id)
+        if kept is not None:
+            self._drop(id)
+            self._keep(kept.principal, kept.origins, id, result)
+
     # ── reading on ──
 
     def read_on(self, view: View, uri: str, call: UseTool, *, is_recalled: bool = False) -> Answer | Work | Load:
@@ -272,6 +284,26 @@ class KeptResults:
             if view.gate.refuses(call) is not None:
                 return None
         return kept
+
+
+class Keeper:
+    """Keeps results in steps, like `Shortening`: called in any thread, `finish` on the event loop."""
+
+    def __init__(self, keep: Callable[[str, bytes], None]) -> None:
+        self._keep = keep
+        self._found: dict[str, bytes] = {}
+
+    def __call__(self, result: bytes) -> str:
+        """The URI that the result will have."""
+        import secrets
+
+        id = secrets.token_urlsafe(9)
+        self._found[id] = result
+        return SCHEME + id
+
+    def finish(self) -> None:
+        for id, result in self._found.items():
+            self._keep(id, result)
 
 
 class Shortening:

@@ -5,7 +5,8 @@
 - `caller_connections.py`: the connection for a request, and waiting until it is ready
 - `call_list.py`: several calls for one request
 - `step_runner.py`: the steps around every request to a server; `traced_steps.py`: the same if calls are traced
-- `subscriptions.py`: resources that clients subscribe to; `task_requests.py`: their tasks
+- `subscriptions.py`: resources that clients subscribe to; `task_requests.py`: their tasks;
+  `task_runs.py`: tasks of clients that know nothing of them
 - `toolboxes.py`, `lists.py`: starting servers to open a toolbox, to search, or for a list; `toolbox_summaries.py`:
   when the summaries that distinguish toolboxes are computed again
 """

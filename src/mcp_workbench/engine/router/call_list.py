@@ -14,7 +14,7 @@ from msgspec import Raw
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.face.call_values import CallFailed, listed, value_of
 from mcp_workbench.engine.face.decisions import CallEach
-from mcp_workbench.engine.face.kept_results import Origin
+from mcp_workbench.engine.face.kept_results import Keeper, Origin
 from mcp_workbench.engine.face.wording import with_notice, with_restart
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.router.routed_call import InnerCall, RoutedCall, why_unhandled
@@ -85,10 +85,14 @@ class _List:
                 self.origins[number] = origin_of_call(inner)
             if inner.restarted is not None:
                 self.restarted[inner.restarted] = None
+            results = self._call.view.face.kept_results()
+            assert results is not None
+            keeper = results.keeper(self._call.view, origin_of_call(inner))
             if len(payload) > LARGE_TO_READ:
-                value, failed = await asyncio.to_thread(self._value, inner, kind, payload)
+                value, failed = await asyncio.to_thread(self._value, inner, kind, payload, keeper)
             else:
-                value, failed = self._value(inner, kind, payload)
+                value, failed = self._value(inner, kind, payload, keeper)
+            keeper.finish()
         self._bytes += len(value)
         if self._bytes > MAX_LIST_BYTES and not failed:
             text = f"the results of this list have more than {MAX_LIST_BYTES} bytes; the tool was called"
@@ -115,16 +119,10 @@ class _List:
         """Whether nothing came of any of them."""
         return len(self._failed) == len(self.values)
 
-    def _value(self, inner: InnerCall, kind: str, payload: bytes) -> tuple[bytes, bool]:
+    def _value(self, inner: InnerCall, kind: str, payload: bytes, keeper: Keeper) -> tuple[bytes, bool]:
         where = "/".join(origin_of_call(inner)).strip("/")
-        results = self._call.view.face.kept_results()
-        assert results is not None
-
-        def keep(result: bytes) -> str:
-            return results.keep(self._call.view, origin_of_call(inner), result)
-
         try:
-            return encode(value_of(kind, payload, where, keep, self._decision.select)), False
+            return encode(value_of(kind, payload, where, keeper, self._decision.select)), False
         except CallFailed as error:
             return encode({"error": str(error)}), True
 

@@ -66,6 +66,8 @@ class Route(Struct, eq=False):
     is_counted: bool = False
     # The id of the program that makes this call.
     program: str = ""
+    # It is run as a task for its client, and never sent again.
+    is_task: bool = False
     # The header `traceparent` that it came with over HTTP, where calls are traced.
     trace_parent: str = ""
 
@@ -119,6 +121,13 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
 
     def report(self, done: int, total: int, message: str = "") -> None:
         """Notify the client how many of the calls made for this one have ended, if it wants to know."""
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it is made for another one."""
+
+    async def answer_inputs(self, result: Raw) -> dict[str, Raw]:
+        """Ask the client what its server needs to know to go on. Raises `DownstreamError`."""
 
     def finish_result(self, result: bytes) -> None: ...
 
@@ -198,7 +207,8 @@ def remind(task: asyncio.Task[None], call: RoutedCall) -> None:
     handle: list[asyncio.TimerHandle] = []
 
     def look() -> None:
-        if not task.done():
+        # A call may be answered before its task is done.
+        if not task.done() and call.route.task is task:
             call.keep_waiting()
             handle[:] = [task.get_loop().call_later(REMIND_INTERVAL, look)]
 

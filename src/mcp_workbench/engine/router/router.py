@@ -407,9 +407,41 @@ class Router:
             return
         if call.log_level is not None:
             connection.subscriptions.want_log_level(call.log_level)
+        if decision.entry.task_tools and decision.item in decision.entry.task_tools and self._is_task(call, connection):
+            self.run_task(call, decision, connection)
+            return
         timeout = connection.config.timeout
         route.wire_id = traffic.forward(
             call, decision.method, decision.item, decision.body, call.meta, call.revision, timeout
+        )
+
+    # ── tasks, for clients that know nothing of them ──
+
+    def _is_task(self, call: RoutedCall, connection: Connection) -> bool:
+        """Whether a call has to be made as a task of 2025-11-25, and its client did not."""
+        revision = connection.revision
+        is_spoken = revision is not None and revision.has_task_capability
+        return is_spoken and call.method == "tools/call" and "task" not in call.params
+
+    def run_task(self, call: RoutedCall, decision: Forward, connection: Connection, created: Raw | None = None) -> None:
+        """Make a call as a task and wait for its result. `created`: its server has made a task of it already."""
+        # Few tools need it.
+        from mcp_workbench.engine.router.task_runs import TaskRun
+
+        call.route.is_task, call.route.wire_id = True, 0
+        self.start_for(call, TaskRun(self, call, decision, connection).run(created))
+
+    def run_refused_as_task(self, call: RoutedCall) -> None:
+        """Make a call as a task that its server has refused without: it has done nothing yet."""
+        decision = call.route.decision
+        assert decision is not None
+        self.run_task(call, decision, self.connections.for_use(decision.entry, call))
+
+    def ask_for_task_result(self, call: RoutedCall, decision: Forward, connection: Connection, id: str) -> None:
+        """Ask for the result of a task of 2025-11-25, as the request of its client."""
+        body, timeout = b'{"taskId":' + encode(id), connection.config.timeout
+        call.route.wire_id = connection.traffic.forward(
+            call, b'"tasks/result"', decision.item, body, call.meta, call.revision, timeout
         )
 
     def cancel(self, call: RoutedCall, params: dict[str, Raw]) -> None:

@@ -8,7 +8,8 @@
   call that waits for its user to sign in or to visit a page; `own_questions`: our own questions to the user.
 - `client_name`: the name that a client gives itself.
 - `resuming`: takes over the client of a workbench that has ended.
-- `parking`, `rounds`: questions across eras, for modern and for legacy clients.
+- `parking`, `rounds`: questions across eras, for modern and for legacy clients; `relayed_inputs`: those of calls that
+  their client does not know.
 Uses the interface that all faces have, and never asks which one is in use. Reaches servers only through the router; of
 the catalogue it reads what servers are capable of (`welcome`) and the names of toolboxes (`resuming`).
 """

@@ -20,6 +20,7 @@ from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, REFUSED, Error
 from mcp_workbench.engine.protocol.constants import (
     ANSWERS_INPUT_REQUIRED,
     HEADER_MISMATCH,
+    MISSING_CLIENT_CAPABILITY,
     PROGRESS_TOKEN,
     STATELESS_CODES,
     URL_ELICITATION_REQUIRED,
@@ -64,6 +65,8 @@ log = logging.getLogger(__name__)
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
 # The types of results that are not final.
 UNFINISHED: Final = frozenset({ASKING, "task"})
+# What a server names that can only make a call as a task.
+TASKS: Final = b"io.modelcontextprotocol/tasks"
 # Larger results are searched in a thread.
 LARGE_RESULT: Final = 4 << 20
 # Requests whose response may hold the result of a call that became a task.
@@ -239,6 +242,8 @@ class ClientCall(Struct, eq=False):
             self.session.router.send_after_listing(self)
             return
         read = read_error(error)
+        if self._becomes_task(read):
+            return
         self._note_failure("error", read.code)
         if self.route.decision is not None and self.route.decision.shows_errors and read.code not in CODES_FOR_CLIENTS:
             self.finish_result(error_result(f"[{self.where}] {read.message}", read))
@@ -266,6 +271,15 @@ class ClientCall(Struct, eq=False):
         profile = None if self.route.traffic is None else self.route.traffic.profile
         has_headers = profile is not None and profile.revision.has_mirrored_headers
         return has_headers and read_error(error).code == HEADER_MISMATCH
+
+    def _becomes_task(self, error: ErrorObject) -> bool:
+        """Whether the server refused a call because it can only be made as a task, and it is made as one now."""
+        if error.code != MISSING_CLIENT_CAPABILITY or self.method != "tools/call" or self.route.is_task:
+            return False
+        if self.route.decision is None or not isinstance(error.data, Raw) or TASKS not in bytes(error.data):
+            return False
+        self.session.router.run_refused_as_task(self)
+        return True
 
     def on_failure(self, error: WorkbenchError) -> None:
         """The server will not answer."""
@@ -329,6 +343,21 @@ class ClientCall(Struct, eq=False):
 
         return inner_call(self, params)
 
+    @property
+    def is_inner(self) -> bool:
+        return False
+
+    async def answer_inputs(self, result: Raw) -> dict[str, Raw]:
+        """Ask the client what its server needs to know to go on. Raises `DownstreamError`."""
+        from mcp_workbench.engine.session.relayed_inputs import answers_to, read_input_needed
+
+        return await answers_to(self, self._asked, read_input_needed(result))
+
+    @property
+    def _asked(self) -> ClientCall:
+        """The call within which the client is asked."""
+        return self
+
     def report(self, done: int, total: int, message: str = "") -> None:
         """Notify the client how many of the calls made for this one have ended."""
         if self.progress_token is not None and not self._is_away:
@@ -355,7 +384,7 @@ class ClientCall(Struct, eq=False):
 
     def send_again(self) -> None:
         """Send it again after the server lost our session. Only once: a third attempt would hardly succeed."""
-        if self.was_resent or self.route.decision is None:
+        if self.was_resent or self.route.is_task or self.route.decision is None:
             self.on_failure(DownstreamError(SESSION_LOST, hint="try again"))
             return
         self.was_resent = True

@@ -13,10 +13,10 @@ from msgspec import Raw
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.face.wording import error_result
-from mcp_workbench.engine.jsonrpc.messages import Part, decode_object, read_error
+from mcp_workbench.engine.jsonrpc.messages import Part, decode_object, encode, read_error
 from mcp_workbench.engine.protocol.results import ASKING, result_type
 from mcp_workbench.engine.router.routed_call import Route, passage_of
-from mcp_workbench.engine.session.client_call import UNFINISHED, ClientCall
+from mcp_workbench.engine.session.client_call import ClientCall
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 
 if TYPE_CHECKING:
@@ -41,9 +41,12 @@ class ClientInnerCall(ClientCall, kw_only=True):
         if kind == ASKING and not self.revision.asks_in_results:
             self._ask_in_rounds(result)
             return
-        if kind in UNFINISHED:
-            what = "the server asks for input first" if kind == ASKING else "the server made a task of this call"
-            self.on_failure(DownstreamError(what, hint="call this tool alone"))
+        if kind == ASKING:
+            self.session.router.start_for(self, self._ask_and_retry(result))
+            return
+        if kind == "task" and self.route.decision is not None and entry is not None:
+            router = self.session.router
+            router.run_task(self, self.route.decision, router.connections.for_use(entry, self), result)
             return
         if traffic is not None and entry is not None:
             if entry.has_resources:
@@ -52,12 +55,34 @@ class ClientInnerCall(ClientCall, kw_only=True):
                 self.restarted = entry
         self.emit("result", bytes(result))
 
+    async def _ask_and_retry(self, result: Raw) -> None:
+        """Ask the client within its own call, and send this one again with the answers."""
+        from mcp_workbench.engine.session.relayed_inputs import answers_to, read_input_needed, retry_members
+        from mcp_workbench.engine.session.rounds import FIRST_ROUND_INTERVAL, MAX_QUESTION_ROUNDS, MAX_ROUND_INTERVAL
+
+        self.rounds += 1
+        try:
+            if self.rounds > MAX_QUESTION_ROUNDS:
+                raise DownstreamError(f"the server asked {MAX_QUESTION_ROUNDS} times and still has no result")
+            needed = read_input_needed(result)
+            if not needed.inputRequests:
+                await asyncio.sleep(min(FIRST_ROUND_INTERVAL * 2 ** (self.rounds - 1), MAX_ROUND_INTERVAL))
+            answers = await answers_to(self, self.outer, needed)
+        except DownstreamError as error:
+            self.session.router.work_done(self)
+            self.on_failure(error)
+            return
+        self.session.router.work_done(self)
+        self.next_round(retry_members(needed, answers))
+
     def on_error(self, error: Raw) -> None:
         if self._can_mend_headers(error):
             super().on_error(error)
             return
         # A client can do nothing about a code that it would have handled for a call of its own.
         read = read_error(error)
+        if self._becomes_task(read):
+            return
         self._note_failure("error", read.code)
         self.finish_result(error_result(f"[{self.where}] {read.message}", read))
 
@@ -80,6 +105,17 @@ class ClientInnerCall(ClientCall, kw_only=True):
     def on_progress(self, params: Raw) -> None:
         message = decode_object(params).get("message")
         self.outer.progress_within(message)
+
+    @property
+    def is_inner(self) -> bool:
+        return True
+
+    @property
+    def _asked(self) -> ClientCall:
+        return self.outer
+
+    def report(self, done: int, total: int, message: str = "") -> None:
+        self.outer.progress_within(Raw(encode(message)) if message else None)
 
     def keep_waiting(self) -> None:
         """The client is kept waiting for its own call."""

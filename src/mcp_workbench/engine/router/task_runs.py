@@ -1,0 +1,280 @@
+"""Runs a task for a client that knows nothing of tasks: the call is made as one, and polled until it has a result.
+
+Two protocols have tasks: those of 2025-11-25, where a tool says that it must be called as one, and the extension
+`io.modelcontextprotocol/tasks`, where the server says so when it is called without. If the client would give up before
+the result is there, it is told where the result will be kept. Owns the polling and its bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+
+from mcp_workbench.engine.face.decisions import Forward
+from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, EXTENSION, LONGEST_LIFE
+from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
+from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.router.routed_call import RoutedCall
+from mcp_workbench.errors import DownstreamError, WorkbenchError
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.downstream.connection import Connection
+    from mcp_workbench.engine.face.kept_results import KeptResults
+    from mcp_workbench.engine.router.router import Router
+
+log = logging.getLogger(__name__)
+
+# Between two requests for the state of a task, whatever its server suggests; without that, doubling between the others.
+MIN_POLL_INTERVAL: Final = 0.1
+MAX_POLL_INTERVAL: Final = 30.0
+FIRST_POLL_INTERVAL: Final = 0.5
+LAST_POLL_INTERVAL: Final = 5.0
+POLL_TIMEOUT: Final = 30.0
+# A server that does not tell the state of a task this often in succession has lost it.
+MAX_FAILED_POLLS: Final = 3
+# How long clients wait for a call of which this is not known: the default of the official TypeScript SDK.
+USUAL_CALL_SECONDS: Final = 60.0
+# Answered this much before the client would give up.
+ANSWER_MARGIN: Final = 5.0
+_TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+class _TaskState(Struct):
+    taskId: str
+    status: str = "working"
+    statusMessage: str | None = None
+    # The names of the extension, and those of 2025-11-25.
+    ttlMs: float | None = None
+    pollIntervalMs: float | None = None
+    ttl: float | None = None
+    pollInterval: float | None = None
+    # Of the extension, once it has ended.
+    result: Raw = Raw(b"")
+    error: Raw = Raw(b"")
+
+    @property
+    def life(self) -> float:
+        said = self.ttl if self.ttlMs is None else self.ttlMs
+        return DEFAULT_LIFE if said is None else min(max(said / 1000, 0.0), LONGEST_LIFE)
+
+
+class _CoreCreated(Struct):
+    task: _TaskState
+
+
+_decode_state: Final = Decoder(_TaskState).decode
+_decode_core: Final = Decoder(_CoreCreated).decode
+
+
+class TaskRun:
+    """One call that is run as a task."""
+
+    def __init__(self, router: Router, call: RoutedCall, decision: Forward, connection: Connection) -> None:
+        self._router = router
+        self._call = call
+        self._decision = decision
+        self._connection = connection
+        self._began = monotonic()
+        revision = connection.revision
+        # Of the extension, and not of 2025-11-25.
+        self._is_extension = revision is not None and revision.has_task_extension
+        self._state: _TaskState | None = None
+        self._interval = FIRST_POLL_INTERVAL
+        self._kept: str | None = None
+
+    async def run(self, created: Raw | None = None) -> None:
+        """Make the call as a task, and answer it. `created`: its server has made a task of it already."""
+        try:
+            await self._run(created)
+        except asyncio.CancelledError:
+            self._cancel()
+            raise
+        except WorkbenchError as error:
+            self._end_with_error(error)
+
+    async def _run(self, created: Raw | None) -> None:
+        result = await self._create() if created is None else created
+        state = self._read_created(result)
+        if state is None:
+            # The server has answered after all.
+            self._router.work_done(self._call)
+            self._call.on_result(result)
+            return
+        self._state = state
+        self._hold_server(state)
+        failed = 0
+        deadline = self._began + state.life
+        while state.status == "working" or (state.status == "input_required" and self._is_extension):
+            if monotonic() > deadline:
+                self._cancel()
+                raise DownstreamError(f"the task was not done within {state.life:g} s, the time its server keeps it")
+            if state.status == "input_required":
+                await self._answer_inputs(result)
+            if self._kept is None:
+                self._call.report(0, 0, state.statusMessage or f"the task is {state.status}")
+            await self._pause(state)
+            try:
+                result = await self._ask("tasks/get", encode({"taskId": state.taskId})[1:-1])
+                state = self._state = _decode_state(result)
+                failed = 0
+            except RemoteError:
+                raise
+            except (DecodeError, ValidationError) as error:
+                raise DownstreamError(f"the state of the task cannot be read: {error}") from None
+            except WorkbenchError:
+                failed += 1
+                if failed >= MAX_FAILED_POLLS or self._connection.traffic.ended is not None:
+                    raise
+        await self._finish(state)
+
+    # ── requests about the task ──
+
+    async def _create(self) -> Raw:
+        members = (self._decision.body + b"")[1:]
+        if not self._is_extension:
+            members += b',"task":' + encode({"ttl": int(DEFAULT_LIFE * 1000)})
+        return await self._ask("tools/call", members, self._connection.config.timeout)
+
+    def _read_created(self, result: Raw) -> _TaskState | None:
+        try:
+            if not self._is_extension:
+                return _decode_core(result).task
+            return _decode_state(result) if b'"taskId"' in bytes(result) else None
+        except (DecodeError, ValidationError):
+            return None
+
+    async def _ask(self, method: str, members: bytes, seconds: float = POLL_TIMEOUT) -> Raw:
+        capabilities = None if not self._is_extension else _with_tasks(self._call.caller.capabilities)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._connection.traffic.ask_as_era(method, members, capabilities)
+        except TimeoutError:
+            raise DownstreamError(f"the server did not answer `{method}` within {seconds:g} s") from None
+
+    async def _answer_inputs(self, result: Raw) -> None:
+        assert self._state is not None
+        answers = await self._call.answer_inputs(result)
+        fields = {"taskId": self._state.taskId, "inputResponses": answers}
+        await self._ask("tasks/update", encode(fields)[1:-1])
+
+    async def _pause(self, state: _TaskState) -> None:
+        said = state.pollInterval if state.pollIntervalMs is None else state.pollIntervalMs
+        if said is None:
+            seconds, self._interval = self._interval, min(2 * self._interval, LAST_POLL_INTERVAL)
+        else:
+            seconds = min(max(said / 1000, MIN_POLL_INTERVAL), MAX_POLL_INTERVAL)
+        left = self._until_given_up()
+        if left is not None and left <= seconds:
+            await asyncio.sleep(max(left, 0.0))
+            self._answer_before_the_end()
+            seconds -= max(left, 0.0)
+        await asyncio.sleep(seconds)
+
+    def _cancel(self) -> None:
+        """The client wants no result any more: the server may stop."""
+        state = self._state
+        if state is not None and state.status not in _TERMINAL:
+            self._router.in_background(self._cancel_task(state.taskId))
+
+    async def _cancel_task(self, id: str) -> None:
+        try:
+            await self._ask("tasks/cancel", encode({"taskId": id})[1:-1])
+        except WorkbenchError as error:
+            log.info("[%s] a task could not be cancelled: %s", self._connection.label, error.message)
+
+    def _hold_server(self, state: _TaskState) -> None:
+        # Beyond its idle timeout, because a server that is stopped loses its tasks.
+        until = asyncio.get_running_loop().time() + state.life
+        self._connection.held_until = max(self._connection.held_until, until)
+
+    # ── the end ──
+
+    async def _finish(self, state: _TaskState) -> None:
+        if self._kept is not None:
+            await self._keep_result(state)
+            return
+        call = self._call
+        if state.status == "cancelled":
+            raise DownstreamError(
+                "the server cancelled the task" + (f": {state.statusMessage}" if state.statusMessage else "")
+            )
+        self._router.work_done(call)
+        if not self._is_extension:
+            # As the client's own request, whose questions are its client's.
+            self._router.ask_for_task_result(call, self._decision, self._connection, state.taskId)
+        elif state.status == "failed":
+            call.on_error(state.error)
+        else:
+            call.on_result(state.result)
+
+    def _end_with_error(self, error: WorkbenchError) -> None:
+        if self._kept is not None:
+            self._keep(
+                encode(
+                    {"content": [{"type": "text", "text": f"The task has failed: {error.message}"}], "isError": True}
+                )
+            )
+            return
+        self._router.work_done(self._call)
+        if isinstance(error, RemoteError):
+            self._call.on_error(Raw(encode(error.error)))
+        else:
+            self._call.on_failure(error)
+
+    # ── clients that give up before it ──
+
+    def _until_given_up(self) -> float | None:
+        """How long the client is known to wait; None if it waits on, or nothing can be kept for it."""
+        call = self._call
+        if self._kept is not None or call.is_inner or self._results() is None:
+            return None
+        client = call.view.face.recognise(call.introduction[0])
+        if client.progress_extends and call.progress_token is not None:
+            return None
+        seconds = float(client.call_seconds or USUAL_CALL_SECONDS)
+        return self._began + seconds - ANSWER_MARGIN - monotonic()
+
+    def _results(self) -> KeptResults | None:
+        return self._call.view.face.kept_results()
+
+    def _answer_before_the_end(self) -> None:
+        """Tell the client where the result will be, and go on without it."""
+        results = self._results()
+        assert results is not None and self._state is not None
+        entry = self._decision.entry
+        running = encode({"content": [{"type": "text", "text": "The task is still running; read this again later."}]})
+        self._kept = results.keep(self._call.view, (entry.toolbox, entry.name, self._decision.item), running)
+        text = (
+            f"The tool is still running, as a task. Its result will be kept: read it later with use_tool "
+            f'{{"tool": "{self._kept}"}}.'
+        )
+        # From here on nobody waits, and cancelling the answered call does not end the task.
+        self._router.work_done(self._call)
+        self._call.finish_result(encode({"content": [{"type": "text", "text": text}]}))
+
+    async def _keep_result(self, state: _TaskState) -> None:
+        if self._is_extension:
+            result = bytes(state.result or encode({"content": [], "isError": True}))
+        else:
+            result = bytes(await self._ask("tasks/result", encode({"taskId": state.taskId})[1:-1]))
+        self._keep(result)
+
+    def _keep(self, result: bytes) -> None:
+        results = self._results()
+        assert results is not None and self._kept is not None
+        results.replace(self._kept, result)
+
+
+def _with_tasks(capabilities: bytes) -> bytes:
+    """The capabilities of a client, with tasks, which we handle for it."""
+    members = decode_object(capabilities)
+    try:
+        extensions = decode_object(members.get("extensions", b"{}"))
+    except (DecodeError, ValidationError):
+        extensions = {}
+    return encode({**members, "extensions": {**extensions, EXTENSION: Raw(b"{}")}})
