@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import tempfile
 import time
@@ -147,3 +148,36 @@ async def test_approval_for_an_hour_is_known_where_its_user_moves(folder: Path) 
                 assert not (await call(client, "another"))[0]
             async with rig.client(instance.url, stranger, "auto") as client:
                 assert not (await call(client, "text"))[0], "it is each user's own"
+
+
+async def tools_of(client: Client) -> set[str]:
+    result: Any = await client.call_tool("open_toolbox", {"toolbox_name": "box"})
+    return set(re.findall(r'"name": ?"(\w+)"', result.content[0].text))
+
+
+async def test_definition_accepted_on_one_machine_is_shown_on_all(folder: Path) -> None:
+    async with machines(folder) as rig:
+        # One that has never run locks what the servers offer; then one definition is taken out.
+        first = await rig.start("first", BOXES)
+        config = first.folder / "workbench-config.json"
+        await first.run("team", "lock", "--config", str(config))
+        (written,) = first.folder.glob("*.lock")
+        lock = json.loads(written.read_text())
+        del lock["toolboxes"]["box"]["server"]["tools"]["echo"]
+        for name in "ab":
+            (folder / name).mkdir()
+            (folder / name / written.name).write_text(json.dumps(lock))
+        a, b = [await rig.start(name, BOXES, lock="enforce") for name in "ab"]
+        await rig.until_listening(3)
+        async with rig.client(a.url, "operator", "auto") as here, rig.client(b.url, "operator", "auto") as there:
+            for client in (here, there):
+                assert "echo" not in await tools_of(client)
+                assert not (await call(client, "text"))[0]
+            await a.run("team", "lock", "accept", "--config", str(a.folder / "workbench-config.json"))
+            began = time.monotonic()
+            async with asyncio.timeout(PATIENCE):
+                while "echo" not in await tools_of(there):
+                    await asyncio.sleep(0.05)
+            assert time.monotonic() - began < REVOCATION_LIMIT
+            assert (await call(there, "text"))[0]
+        assert json.loads((b.folder / written.name).read_text()) == lock

@@ -291,6 +291,8 @@ class TeamGate(Gate):
                 self._gateway.runtime.redactor,
                 options,
                 lambda principal: self.whole_face_of(principal).catalog,
+                self.every_entry,
+                options.state,
             )
         return self.oversight
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.offer import KINDS
+from mcp_workbench.engine.lasting_state import LOCAL, LastingState
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -60,8 +61,17 @@ class Oversight:
     """The audit and the lock of one configuration."""
 
     def __init__(
-        self, catalog: Catalog, redactor: Redactor, options: AuditOptions, catalog_of: Callable[[str], Catalog]
+        self,
+        catalog: Catalog,
+        redactor: Redactor,
+        options: AuditOptions,
+        catalog_of: Callable[[str], Catalog],
+        entries: Callable[[], Iterable[ServerEntry]] = tuple,
+        state: LastingState = LOCAL,
     ) -> None:
+        """`entries`: the servers of all users. `state`: where others learn what was accepted here."""
+        self._entries = entries
+        self._state = state
         self._catalog = catalog
         # The catalogue of a principal's own connections.
         self._catalog_of = catalog_of
@@ -208,9 +218,20 @@ class Oversight:
         if self._lock is None:
             from mcp_workbench.team.lock.definition_lock import Lock
 
-            self._lock = Lock(reading, self.record, is_enforced=is_enforced)
+            shared = None
+            if self._state.is_shared:
+                from mcp_workbench.team.lock.shared_lock import SharedLock
+
+                shared = SharedLock(self._state, self._on_accepted_elsewhere)
+            self._lock = Lock(reading, self.record, is_enforced=is_enforced, shared=shared)
         elif self._lock.use(reading, is_enforced=is_enforced):
             self.record("configuration", decision="applied", reason="the lock file has changed", config=reading.path)
+
+    def _on_accepted_elsewhere(self) -> None:
+        if self._lock is not None:
+            self._lock.apply_accepted()
+            self.record("configuration", decision="applied", reason="definitions were accepted on another machine")
+            self.settle((), self._entries())
 
     @property
     def lock_step(self) -> Step | None:

@@ -1,6 +1,7 @@
 """`workbench.lock`: what servers offered when a person reviewed it, and what has changed since.
 
 - `definition_lock`: the lock while a workbench runs. `lock_file` is its format, `lock_difference` compares with it and
-  points out what to review, `definition_store` keeps the locked definitions in full.
+  points out what to review, `definition_store` keeps the locked definitions in full, `shared_lock` knows what was
+  accepted on other machines.
 - `packages` reads the versions named by commands, `installed_packages` those that are installed.
 """

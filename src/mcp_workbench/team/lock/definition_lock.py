@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.offer import Offer
     from mcp_workbench.engine.config.model import LockTarget
     from mcp_workbench.engine.steps import EventRecorder, GuardedRequest, Outcome
+    from mcp_workbench.team.lock.shared_lock import SharedLock
 
 log = logging.getLogger(__name__)
 
@@ -109,8 +110,12 @@ def look_at_lock(target: LockTarget) -> LockReading:
 class Lock:
     """The current lock file of one configuration."""
 
-    def __init__(self, reading: LockReading, record: EventRecorder, *, is_enforced: bool) -> None:
+    def __init__(
+        self, reading: LockReading, record: EventRecorder, *, is_enforced: bool, shared: SharedLock | None = None
+    ) -> None:
+        """`shared`: what was accepted on other machines; None if there are none."""
         self._record = record
+        self._shared = shared
         self.is_enforced = is_enforced
         # Computed hashes by place: the definition, and its hash.
         self._hashes: dict[tuple[str, str], tuple[Raw, str]] = {}
@@ -126,10 +131,16 @@ class Lock:
 
     def _take(self, reading: LockReading) -> None:
         self._reading = reading
+        self.apply_accepted()
         said, self._problem_said = self._problem_said, "" if self.problem is None else self.problem.message
         if self.problem is not None and self.problem.message != said:
             what = "nothing is shown until that is solved" if self.is_enforced else "nothing can be compared"
             log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or HINT)
+
+    def apply_accepted(self) -> None:
+        """Compare with what was accepted on other machines as well. The caller judges all servers again."""
+        file = self._reading.file
+        self._file = file if file is None or self._shared is None else self._shared.applied(file)
 
     def has_changed(self) -> bool:
         """Whether the file was written or deleted since it was read. Accesses the disk."""
@@ -144,6 +155,9 @@ class Lock:
             self._said.clear()
             self._problem_said = ""
         self.is_enforced = is_enforced
+        is_same = before.path == reading.path
+        if self._shared is not None and is_same and before.file is not None and reading.file is not None:
+            self._shared.note(before.file, reading.file)
         self._take(reading)
         return (before.path, before.modified_at) != (reading.path, reading.modified_at)
 
@@ -151,8 +165,8 @@ class Lock:
         """The definitions in this offer that must not be shown, with the reason."""
         if self.problem is not None:
             return self._all(offer, UNUSABLE) if self.is_enforced else {}
-        assert self._reading.file is not None
-        locked = self._reading.file.server(entry.toolbox, entry.name)
+        assert self._file is not None
+        locked = self._file.server(entry.toolbox, entry.name)
         found = frozenset(
             changes_of(
                 locked,
