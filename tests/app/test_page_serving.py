@@ -310,6 +310,24 @@ async def test_servers_are_started_stopped_and_shown_with_why_they_failed(tmp_pa
         assert (await browser.get("/api/server?toolbox=box&server=none")).status == 404
 
 
+async def test_decision_about_a_host_needs_one_that_was_refused_and_a_person(tmp_path: Path) -> None:
+    wanted = {"toolbox": "box", "server": "one", "host": "a.com", "decision": "allow"}
+    async with own_page(tmp_path, boxes()) as browser:
+        await browser.agent.use({"toolbox": "box", "server": "one", "tool": "read"})
+        assert (await browser.post("/api/host", wanted)).status == 404
+        (connection,) = browser.agent.gateway.runtime.pool.connections()
+        connection.refused_hosts |= {"a.com": 1, "*.com:443": 1}
+        for wrong, status in (({"server": "none"}, 404), ({"decision": "maybe"}, 400), ({"host": "*.com:443"}, 400)):
+            assert (await browser.post("/api/host", {**wanted, **wrong})).status == status
+        assert connection.entry.host_decisions == {}
+        assert (await browser.post("/api/host", wanted)).json == {"host": "a.com", "decision": "allow"}
+        assert (await browser.post("/api/host", {**wanted, "decision": "refuse"})).status == 200
+        assert connection.entry.host_decisions == {"a.com": False}
+    async with own_page(tmp_path, boxes(), may_decide=False) as browser:
+        refused = await browser.post("/api/host", wanted)
+        assert refused.status == 403 and "no_new_privs" in refused.json["error"]
+
+
 async def test_tokens_lock_and_ways_to_connect_are_told(tmp_path: Path) -> None:
     async with own_page(tmp_path, boxes()) as browser:
         await browser.agent.open(toolbox_name="box")
@@ -420,7 +438,12 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert (await browser.post("/api/approve", {"id": "x", "decision": "deny"})).status == 403
         assert (await browser.post("/api/lock/accept", {**server, "item": "write"})).status == 403
         assert (await browser.get("/api/lock")).status == 403
+        assert (await browser.post("/api/host", {**server, "host": "a.com", "decision": "allow"})).status == 403
         assert (await browser.get("/api/connect")).body == b"[]"
+        browser.agent.gateway.serve_at("http://127.0.0.1:8420/mcp")
+        (way,) = json.loads((await browser.get("/api/connect")).body)
+        entry = json.loads(way["text"])["mcpServers"]["workbench"]
+        assert (way["how"], entry["url"]) == ("http", "http://127.0.0.1:8420/mcp") and "<your key" in str(entry)
         audit = (await browser.get("/api/audit")).json
         assert audit["verified"] is None and all(each["principal"] == "bob" for each in audit["lines"])
 

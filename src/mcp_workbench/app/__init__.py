@@ -9,7 +9,7 @@
 - `server_access`: the servers of a configuration without any client, for `login` and `logout`.
 - `optional_parts`: whether the parts are installed without which the engine serves, too.
 - `page_serving`: the page in the browser; `page_workbench` is what it shows and does, with `page_client` for calls,
-  `page_lock` for changed definitions and `page_audit` for the audit.
+  `page_hosts` for refused hosts, `page_lock` for changed definitions and `page_audit` for the audit.
 - `serving`: serves clients over stdio or HTTP, then shuts down in order; `http_callers` are those who may call over
   HTTP, `http_token` is the token that they need; `cluster_instance` is our part in a cluster of several workbenches.
 """

@@ -238,6 +238,11 @@ class Gateway(ProcessOwner):
             listed=lambda: self.face.definitions(self.router.views.of_principal(""), "tools"),
         )
 
+    @property
+    def address(self) -> str | None:
+        """Where clients are served: `stdio`, or an address; None before that, and in the shared workbench."""
+        return self._serving
+
     def serve_at(self, address: str) -> None:
         """Clients are served from now on: over `stdio`, or at this address."""
         self._serving = address

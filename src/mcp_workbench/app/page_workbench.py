@@ -10,19 +10,19 @@ import asyncio
 import contextlib
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode, encode
+from msgspec.json import format as json_format
 
 from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.app.page_client import PageClient
+from mcp_workbench.app.page_hosts import can_be_listed, refused_hosts
 from mcp_workbench.app.runtime import Runtime
 from mcp_workbench.app.saved_tokens import SavedTokens
-from mcp_workbench.app.server_links import OTHER_HOSTS
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
@@ -209,6 +209,8 @@ class WorkbenchOnPage:
             "copies": [self._copy(each) for each in found.connections],
             "calls": 0 if totals is None else totals.calls,
             "errors": 0 if totals is None else totals.errors,
+            # Of these, those that we refused, so that the server has not seen them.
+            "denied": 0 if totals is None else totals.refused,
             "running": 0 if totals is None else totals.running + totals.waiting,
             "p50": None if times is None else times.quantile(0.5),
             "p95": None if times is None else times.quantile(0.95),
@@ -216,11 +218,11 @@ class WorkbenchOnPage:
             "starts": sum(each.starts for each in found.connections),
             "since": round(self._epoch + min(up), 1) if up else None,
             "profile": _profile(found),
-            "refused": _refused(found),
+            "refused": self._refused(user, found),
         }
         if not user.is_owner:
             # These are of all users, and so are the clients of a server that they share.
-            row |= dict.fromkeys(("calls", "errors", "running", "p50", "p95", "memory"))
+            row |= dict.fromkeys(("calls", "errors", "denied", "running", "p50", "p95", "memory"))
             row["copies"] = [
                 self._copy(each) | {"client": "", "folder": None, "pid": None} for each in found.connections
             ]
@@ -246,6 +248,9 @@ class WorkbenchOnPage:
         trouble = entry.trouble
         text = "" if trouble is None else self.redact(entry.trouble_for_all or "")
         return unused_state(entry).value, text, None if trouble is None else trouble.hint
+
+    def _refused(self, user: PageUser, found: _Place) -> Json | None:
+        return refused_hosts(found.entries[0].config, found.connections) if user.is_owner else None
 
     def _copy(self, each: Connection) -> Json:
         return {
@@ -324,6 +329,9 @@ class WorkbenchOnPage:
             elif state in ("failed", "backoff"):
                 lines = self._lines(found, MAX_FAILURE_LINES) if user.is_owner else []
                 yield {"kind": "crashed", **where, "next": advice, "lines": lines}
+            refused = self._refused(user, found)
+            if refused is not None and any(each["decision"] == "" for each in refused["hosts"]):
+                yield {"kind": "hosts", **where, **refused}
 
     def _definitions(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
         """Without what differs, which is read from the disk when it is looked at (`lock_changes`)."""
@@ -423,6 +431,27 @@ class WorkbenchOnPage:
             for each in place.connections:
                 _ = self._runtime.start_task(_start(each))
         return {"copies": len(place.connections)}
+
+    def decide_host(self, user: PageUser, toolbox: str, server: str, host: str, decision: str) -> Json:
+        self._owner_only(user)
+        if not user.may_decide:
+            raise Unavailable(403, NOT_A_PERSON)
+        if decision not in ("allow", "refuse"):
+            raise Unavailable(400, "`decision` must be allow or refuse")
+        asking = [each for each in self._find(user, toolbox, server).connections if host in each.refused_hosts]
+        if not asking:
+            raise Unavailable(404, "its sandbox has not refused this host")
+        if not can_be_listed(host):
+            raise Unavailable(400, "this is not the name of a host, and cannot be allowed")
+        # Each of them once: copies of a server may have it in common.
+        for entry in {id(each.entry): each.entry for each in asking}.values():
+            entry.host_decisions[host] = decision == "allow"
+            self._runtime.record(
+                entry, "egress", toolbox=toolbox, server=server, item=host, peer="page", by=user.name,
+                decision="passed" if decision == "allow" else "denied",
+                reason=f"{decision}ed by {user.name} until the workbench ends",
+            )  # fmt: skip
+        return {"host": host, "decision": decision}
 
     async def sign_in(self, user: PageUser, toolbox: str, server: str) -> Json:
         self._find(user, toolbox, server)
@@ -580,11 +609,20 @@ class WorkbenchOnPage:
             raise Unavailable(500, f"the audit cannot be read: {error.strerror}") from None
 
     async def connect(self, user: PageUser) -> list[Json]:
-        return await aside(self._connect) if user.is_owner else []
+        endpoints = [each.address for each in self._gateways() if (each.address or "").startswith("http")]
+        # The others start a workbench on this machine.
+        return [*map(_over_http, endpoints), *(await aside(self._connect) if user.is_owner else ())]
 
     def _owner_only(self, user: PageUser) -> None:
         if not user.is_owner:
             raise Unavailable(403, NOT_YOURS)
+
+
+def _over_http(address: str | None) -> Json:
+    """How any client connects to this endpoint."""
+    entry = {"type": "http", "url": address, "headers": {"Authorization": "Bearer <your key or token>"}}
+    text = json_format(encode({"mcpServers": {"workbench": entry}})).decode()
+    return {"client": "http", "title": "Any client, over HTTP", "how": "http", "text": text}
 
 
 def _opened_tokens(face: Face, toolbox: str) -> int | None:
@@ -656,19 +694,6 @@ def _profile(found: _Place) -> str | None:
         if isinstance(missing, list) and missing
         else str(sandbox["profile"])
     )
-
-
-def _refused(found: _Place) -> Json | None:
-    """The hosts that a server's sandbox refused, and the setting that would allow them; None without any."""
-    counts: Counter[str] = Counter()
-    for each in found.connections:
-        counts.update(each.refused_hosts)
-    sandbox = found.entries[0].config.sandbox
-    if not counts or sandbox is None or not isinstance(sandbox.network, tuple):
-        return None
-    listed = [*sandbox.network, *(host for host in counts if host != OTHER_HOSTS)]
-    hosts = [{"host": host, "count": count} for host, count in counts.most_common()]
-    return {"hosts": hosts, "setting": f'"network": {encode(listed).decode()}'}
 
 
 def _shown(path: str) -> str:

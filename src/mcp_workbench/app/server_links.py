@@ -144,22 +144,25 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
 
 
 class _RefusedHosts:
-    """Counts the hosts that a server is refused, and tells of each once."""
+    """Counts the hosts that a server is refused, and tells of each once; lets those pass that a person has allowed
+    since."""
 
     def __init__(self, means: Means, connection: Connection) -> None:
         self._means = means
         self._connection = connection
 
-    def note(self, host: str, port: int, refusal: RefusedHost) -> None:
+    def note(self, host: str, port: int, refusal: RefusedHost) -> bool:
         from mcp_workbench.engine.config.host_names import MAX_HOST_NAME_LENGTH
 
+        if refusal.entry and self._connection.entry.host_decisions.get(refusal.entry):
+            return True
         entry = refusal.entry or f"{host[:MAX_HOST_NAME_LENGTH]}:{port}"
         counts = self._connection.refused_hosts
         if entry not in counts and len(counts) >= MAX_REFUSED_HOSTS:
             entry = OTHER_HOSTS
         counts[entry] = counts.get(entry, 0) + 1
         if counts[entry] > 1:
-            return
+            return False
         label, toolbox = self._connection.label, self._connection.entry.toolbox
         remedy = f"; to allow it, add {encode(refusal.entry).decode()} to `network` of its `sandbox`"
         log.warning("[%s] its sandbox refused a host: %s%s", label, refusal.reason, remedy if refusal.entry else "")
@@ -173,6 +176,7 @@ class _RefusedHosts:
             decision="denied",
             reason=refusal.reason,
         )
+        return False
 
 
 def _user_of(connection: Connection) -> str:

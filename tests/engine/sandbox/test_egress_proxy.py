@@ -24,6 +24,8 @@ class Rig:
 
     def __init__(self) -> None:
         self.refused: list[tuple[str, int, RefusedHost]] = []
+        # Entries that somebody has allowed since.
+        self.allowed: set[str] = set()
         self.looked_up: list[str] = []
         self.received = b""
         self.address: tuple[str, int] = ("", 0)
@@ -41,6 +43,10 @@ class Rig:
                     writer.write(b"<" + piece + b">")
         finally:
             writer.close()
+
+    def on_refused(self, host: str, port: int, refusal: RefusedHost) -> bool:
+        self.refused.append((host, port, refusal))
+        return refusal.entry in self.allowed
 
     async def say(self, request: bytes) -> bytes:
         """Send this, and return everything that comes back."""
@@ -70,7 +76,7 @@ async def proxy(*hosts: str, answers: dict[str, str] | None = None) -> AsyncIter
         patch.setattr(egress_proxy, "look_up", look_up)
         ours, theirs = socket.socketpair()
         rig.address = listener.getsockname()
-        found = EgressProxy(ours, EgressRules(hosts), lambda *about: rig.refused.append(about))
+        found = EgressProxy(ours, EgressRules(hosts), rig.on_refused)
         found.begin()
         socket.send_fds(theirs, [b"."], [listener.fileno()])
         theirs.close()
@@ -232,8 +238,26 @@ async def test_a_host_that_does_not_answer_is_reported(monkeypatch: pytest.Monke
 
 async def test_a_sandbox_that_ends_before_it_hands_over_its_listener_leaves_nothing() -> None:
     ours, theirs = socket.socketpair()
-    found = EgressProxy(ours, EgressRules(("a.com",)), lambda *about: None)
+    found = EgressProxy(ours, EgressRules(("a.com",)), lambda *about: False)
     found.begin()
     theirs.close()
     await found.close()
     assert ours.fileno() == -1
+
+
+async def test_host_that_was_allowed_meanwhile_is_reached_and_its_private_address_still_asked_about() -> None:
+    async with proxy("other.org") as rig:
+        request = b"CONNECT service.test:443 HTTP/1.1\r\n\r\nhello"
+        assert b"`service.test` is not in its `network`" in await rig.say(request)
+        rig.allowed.add("service.test")
+        assert b"`service.test` leads to `127.0.0.1`" in await rig.say(request)
+        rig.allowed.add("127.0.0.1")
+        assert await rig.say(request) == b"HTTP/1.1 200 Connection established\r\n\r\n<hello>"
+    assert rig.received == b"hello"
+
+
+async def test_address_that_was_allowed_meanwhile_is_asked_about_once() -> None:
+    async with proxy("other.org") as rig:
+        rig.allowed.add(f"127.0.0.1:{rig.port}")
+        request = b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\nhello" % rig.port
+        assert await rig.say(request) == b"HTTP/1.1 200 Connection established\r\n\r\n<hello>"

@@ -390,6 +390,7 @@ def answers(now: float | None = None) -> dict[str, tuple[int, Any]]:
         "POST /api/call": (200, {"id": 29, "result": result, "seconds": 0.41}),
         "POST /api/approve": (200, {}),
         "POST /api/server": (200, {}),
+        "POST /api/host": (200, {}),
         "POST /api/sign-in": (200, {"url": "https://accounts.example.com/authorize?state=1"}),
         "POST /api/lock/accept": (200, {}),
     }

@@ -348,6 +348,73 @@ def test_server_has_plots_and_its_log_goes_on(page: Page, api: ScriptedApi) -> N
     assert "another server" not in page.get_by_role("log").inner_text()
 
 
+def test_another_server_is_shown_in_place_of_the_first(page: Page, api: ScriptedApi) -> None:
+    show(page, "servers")
+    page.locator(".servers button").filter(has_text="github").click()
+    page.get_by_role("region", name="dev/github").get_by_text("2,160").first.wait_for()
+    page.locator(".servers button").filter(has_text="warehouse").click()
+    pane = page.get_by_role("region", name="data/warehouse")
+    calls = pane.locator(".facts > div").filter(has_text="Calls")
+    calls.get_by_text("88").wait_for()
+    servers = [{**row, "calls": 89} if row["server"] == "warehouse" else row for row in api.state["servers"]]
+    api.change(servers=servers)
+
+    calls.get_by_text("89").wait_for()
+    api.push("log", {"toolbox": "data", "server": "warehouse", "line": "a line of the second"})
+    page.get_by_role("log").get_by_text("a line of the second").wait_for()
+
+
+def test_running_call_that_is_looked_at_after_another_is_shown_when_it_ends(page: Page, api: ScriptedApi) -> None:
+    show(page, "live")
+    running = {**page_examples.calls(time.time())[0], "id": 99, "item": "slow_tool", "state": "sent", "seconds": None}
+    api.push("call-begin", {**running, "end": ""})
+    page.locator(".calls [data-key='20']").click()
+    page.get_by_text("422 Reference does not exist").wait_for()
+    page.locator(".calls button").filter(has_text="slow_tool").click()
+    page.get_by_text("Arguments and result are shown when it has ended.").wait_for()
+    api.answers["GET /api/calls/99"] = (200, {"arguments": '{"slow": true}', "result": None})
+    api.push("call-end", {**running, "state": "ended", "seconds": 1.25, "end": "ok"})
+
+    page.get_by_role("group", name="Arguments").get_by_text('"slow": true').wait_for()
+
+
+def refused(*decisions: str | None) -> dict[str, Any]:
+    hosts = [{"host": f"host-{n}.com", "count": n, "decision": each} for n, each in enumerate(decisions, 1)]
+    return {"hosts": hosts, "setting": '"network": ["host-1.com"]'}
+
+
+def test_refused_host_waits_and_is_allowed_or_kept_refused(page: Page, api: ScriptedApi) -> None:
+    place = {"toolbox": "dev", "server": "github"}
+    item = {"kind": "hosts", **place, "why": "", **refused("", "")}
+    api.change(waiting=[*api.state["waiting"], item])
+    card = page.get_by_role("article", name="Refused hosts dev/github")
+    card.get_by_role("button", name="Allow this host: host-1.com").click()
+    card.get_by_text("Allowed until the workbench ends.").wait_for()
+    card.get_by_role("button", name="Keep refusing: host-2.com").click()
+    card.get_by_text("It stays refused.").wait_for()
+
+    assert [body for _, body in api.posted] == [
+        {**place, "host": "host-1.com", "decision": "allow"},
+        {**place, "host": "host-2.com", "decision": "refuse"},
+    ]
+    assert '"network": ["host-1.com"]' in card.inner_text()
+
+
+def test_decision_about_a_host_is_shown_with_its_server_and_can_be_changed(page: Page, api: ScriptedApi) -> None:
+    servers = [{**row, "refused": refused("allow", "refuse", None)} if row["server"] == "github" else row
+               for row in api.state["servers"]]  # fmt: skip
+    api.change(servers=servers)
+    show(page, "servers")
+    page.locator(".servers button").filter(has_text="github").click()
+    rows = page.get_by_role("region", name="dev/github").locator(".hosts li")
+    rows.first.wait_for()
+
+    assert "Allowed until the workbench ends." in rows.nth(0).inner_text()
+    assert rows.nth(0).get_by_role("button").all_inner_texts() == ["Keep refusing"]
+    assert rows.nth(1).get_by_role("button").all_inner_texts() == ["Allow this host"]
+    assert rows.nth(2).get_by_role("button").count() == 0, "a host that cannot be allowed"
+
+
 def test_others_see_no_controls_and_no_log(browser: Browser, api: ScriptedApi) -> None:
     api.state["you"] = {"principal": "guest", "isOwner": False}
     with opened(browser, api.address) as (page, _):

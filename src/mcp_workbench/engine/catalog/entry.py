@@ -69,6 +69,7 @@ class ServerEntry:
         "failure",
         "has_resources",
         "hidden",
+        "host_decisions",
         "is_live",
         "judges",
         "last_error",
@@ -125,6 +126,8 @@ class ServerEntry:
         self.sign_in: SignInTerm | None = None
         # The last error in starting or listing it, to explain why it is missing.
         self.last_error: WorkbenchError | None = None
+        # What a person decided about hosts that its sandbox refused, until we end: whether it may reach them now.
+        self.host_decisions: dict[str, bool] = {}
         self.store = store
         # The manifest that has the offer, and its state; empty if that is not known.
         self.stored_state = ""

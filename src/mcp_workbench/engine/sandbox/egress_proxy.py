@@ -64,7 +64,7 @@ class EgressProxy:
     """The proxy of one server."""
 
     def __init__(self, channel: socket.socket, rules: EgressRules, refused: OnRefused) -> None:
-        """`channel`: where the listener arrives. `refused` is told of every host that was refused."""
+        """`channel`: where the listener arrives. `refused` is told of every host that is to be refused."""
         self.process = None
         self._channel = channel
         self._rules = rules
@@ -164,17 +164,19 @@ class EgressProxy:
 
     async def _connected(self, target: EgressTarget) -> socket.socket:
         host, port, _ = target
-        refusal = self._rules.refusal(host, port)
+        rules = self._rules
+        refusal = rules.refusal(host, port)
         if refusal is not None:
-            raise self._refusing(host, port, refusal)
+            self._refuse(host, port, refusal)
+            rules = rules.and_also(refusal.entry)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 found = await self._looked_up(host, port)
-                refusals = [self._rules.address_refusal(host, port, each[4][0]) for each in found]
-                allowed = [each for each, why in zip(found, refusals, strict=True) if why is None]
-                first = next(filter(None, refusals), None)
-                if not allowed and first is not None:
-                    raise self._refusing(host, port, first)
+                judged = [(each, rules.address_refusal(host, port, each[4][0])) for each in found]
+                allowed = [each for each, why in judged if why is None]
+                if not allowed and judged and (first := judged[0])[1] is not None:
+                    self._refuse(host, port, first[1])
+                    allowed = [first[0]]
                 return await connect_to(allowed)
         except DialFailed as error:
             why = "its name cannot be resolved" if error.stage == "name" else "it cannot be connected to"
@@ -191,9 +193,10 @@ class EgressProxy:
         task.add_done_callback(lambda _: slots.release())
         return await asyncio.shield(task)
 
-    def _refusing(self, host: str, port: int, refusal: RefusedHost) -> _ProxyAnswer:
-        self._refused(host, port, refusal)
-        return _ProxyAnswer(403, f"the sandbox of this server refuses it: {refusal.reason}")
+    def _refuse(self, host: str, port: int, refusal: RefusedHost) -> None:
+        """Raises `_ProxyAnswer`, unless somebody has allowed it meanwhile."""
+        if not self._refused(host, port, refusal):
+            raise _ProxyAnswer(403, f"the sandbox of this server refuses it: {refusal.reason}")
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:

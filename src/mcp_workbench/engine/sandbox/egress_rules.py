@@ -22,7 +22,12 @@ _INTERFACE: Final = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
 class EgressRules:
     def __init__(self, written: Iterable[str]) -> None:
-        self._hosts = [parse_host(each) for each in written]
+        self._written = tuple(written)
+        self._hosts = [parse_host(each) for each in self._written]
+
+    def and_also(self, entry: str) -> EgressRules:
+        """These, and one more entry of the list."""
+        return EgressRules((*self._written, entry))
 
     @property
     def names_this_machine(self) -> bool:

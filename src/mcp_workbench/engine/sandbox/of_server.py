@@ -93,7 +93,7 @@ def home_name(config: ServerConfig, owner: Owner) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
-def enforce(sandbox: Sandbox, refused: OnRefused = lambda host, port, refusal: None) -> Enforced:
+def enforce(sandbox: Sandbox, refused: OnRefused = lambda host, port, refusal: False) -> Enforced:
     """Decide how this machine enforces a sandbox, and create its private folders. Raises `DownstreamError` if it cannot
     be enforced. `refused` is told of hosts that the server may not reach."""
     chosen = choose(sandbox, capabilities())

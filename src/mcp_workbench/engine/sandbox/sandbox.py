@@ -105,8 +105,8 @@ class RefusedHost(NamedTuple):
     entry: str = ""
 
 
-# Told of the host and port that a server was refused.
-OnRefused = Callable[[str, int, RefusedHost], None]
+# Told of the host and port that a server is to be refused. True: somebody has allowed it meanwhile.
+OnRefused = Callable[[str, int, RefusedHost], bool]
 
 
 class Backend(Protocol):

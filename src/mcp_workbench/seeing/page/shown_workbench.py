@@ -51,6 +51,9 @@ class PageWorkbench(Protocol):
 
     def server(self, user: PageUser, toolbox: str, server: str) -> Json: ...
 
+    def decide_host(self, user: PageUser, toolbox: str, server: str, host: str, decision: str) -> Json:
+        """Whether a server may reach a host that its sandbox refuses: `allow` or `refuse`, until the process ends."""
+
     async def act_on_server(self, user: PageUser, toolbox: str, server: str, do: str) -> Json: ...
 
     async def sign_in(self, user: PageUser, toolbox: str, server: str) -> Json: ...

@@ -154,6 +154,9 @@ class PageSite:
             "/api/server": lambda session, given: workbench.act_on_server(
                 session.user, given.text("toolbox"), given.text("server"), given.text("do")
             ),
+            "/api/host": lambda session, given: workbench.decide_host(
+                session.user, *(given.text(name) for name in ("toolbox", "server", "host", "decision"))
+            ),
             "/api/sign-in": lambda session, given: workbench.sign_in(
                 session.user, given.text("toolbox"), given.text("server")
             ),

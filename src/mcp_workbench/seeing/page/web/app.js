@@ -30,9 +30,9 @@ function buildNavigation() {
 		register(id, build);
 		const badge = el("span", { class: "count", hidden: true });
 		const link = el("a", { href: `#${id}` },
-			svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", class: "icon" }, svg("path", { d: path })), el("span", {}, title), badge);
+			svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", class: "icon" }, svg("path", { d: path })), el("span", title), badge);
 		links.set(id, { link, badge });
-		document.getElementById("views").append(el("li", {}, link));
+		document.getElementById("views").append(el("li", link));
 	}
 }
 
@@ -56,19 +56,19 @@ function drawFrame() {
 	if (waiting.length > announced) announce(`${waiting.length} waiting for you`);
 	announced = waiting.length;
 	replace(document.getElementById("about"),
-		el("p", {}, `${workbench.version} · up ${seconds(now() - store.startedAt)}`),
+		el("p", `${workbench.version} · up ${seconds(now() - store.startedAt)}`),
 		el("p", { title: workbench.config }, workbench.config?.replace(/^.*(?=\/[^/]+\/[^/]+$)/, "…")),
-		workbench.address && el("p", {}, workbench.address),
-		!you.isOwner && el("p", {}, `as ${you.principal}`));
+		workbench.address && el("p", workbench.address),
+		!you.isOwner && el("p", `as ${you.principal}`));
 }
 
 function drawStatus() {
 	document.documentElement.dataset.status = store.status;
 	const region = document.getElementById("connection");
 	if (store.status === "lost") {
-		replace(region, el("p", {}, el("strong", {}, "Connection lost. "), store.why || "What you see is as it was; the page tries again by itself."));
+		replace(region, el("p", el("strong", "Connection lost. "), store.why || "What you see is as it was; the page tries again by itself."));
 	} else if (store.status === "expired") {
-		replace(region, el("p", {}, el("strong", {}, "Your session has ended. "), "Run ", el("code", {}, "mcp-workbench page"), " or ",
+		replace(region, el("p", el("strong", "Your session has ended. "), "Run ", el("code", "mcp-workbench page"), " or ",
 			el("a", { href: "./", target: "_blank", rel: "noopener" }, "sign in in another tab"), "; this page then goes on, with what you typed."));
 	} else replace(region);
 }

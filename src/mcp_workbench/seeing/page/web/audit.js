@@ -17,7 +17,7 @@ export function auditView() {
 	const list = rowList({ class: "rows audit", "aria-label": "Audit lines" });
 	const more = button("Older lines", () => ((limit += PAGE), load()), { class: "quiet", hidden: true });
 	const pane = split([chain, list, more]);
-	const root = el("section", {}, el("h1", {}, "Audit"), el("div", { class: "tools-row" }, search, button("Refresh", load)), pane.root);
+	const root = el("section", el("h1", "Audit"), el("div.tools-row", search, button("Refresh", load)), pane.root);
 
 	async function load() {
 		const turn = ++latest;
@@ -33,21 +33,21 @@ export function auditView() {
 		pane.mark();
 		more.hidden = !page.more || limit >= MAX_LINES;
 		const word = { true: ["ok", "Chain verified"], false: ["bad", "Chain broken"] }[page.verified] ?? ["", "Chain not verified"];
-		replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), " ", el("span", { class: "soft" }, page.why ?? ""),
-			!list.childElementCount && el("span", { class: "soft" }, search.value ? " No line matches." : ""));
+		replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), " ", el("span.soft", page.why ?? ""),
+			!list.childElementCount && el("span.soft", search.value ? " No line matches." : ""));
 	}
 
 	function row(line) {
 		const what = line.item || line.method || line.outcome || "";
 		const isBad = ["denied"].includes(line.decision) || ["error", "refused", "tool_error", "failed"].includes(line.outcome);
 		const key = String(line.number);
-		return el("li", {}, el("button", { type: "button", "data-key": key, on: { click: () => pane.open(key, `Line ${key}`, null, jsonBlock(line, { label: "Audit line" })) } },
-			el("span", { class: "time" }, clock(Date.parse(line.time) / 1000, true)),
-			el("span", { class: "what" }, el("span", { class: "soft" }, path(line.toolbox, line.server), line.server && what && "/"), el("b", {}, what || line.unreadable)),
-			el("span", { class: "who soft" }, [line.principal, line.client].filter(Boolean).join(" · ") || NONE),
-			el("span", { class: "kind" }, line.kind),
+		return el("li", el("button", { type: "button", "data-key": key, on: { click: () => pane.open(key, `Line ${key}`, null, jsonBlock({ ...line, number: undefined }, { label: "Audit line" })) } },
+			el("span.time", clock(Date.parse(line.time) / 1000, true)),
+			el("span.what", el("span.soft", path(line.toolbox, line.server), line.server && what && "/"), el("b", what || line.unreadable)),
+			el("span.who.soft", [line.principal, line.client].filter(Boolean).join(" · ") || NONE),
+			el("span.kind", line.kind),
 			el("span", { class: isBad ? "end bad" : "end" }, [line.decision === "passed" ? "" : line.decision, line.outcome].filter(Boolean).join(", ") || NONE),
-			el("span", { class: "figure" }, seconds(typeof line.ms === "number" ? line.ms / 1000 : null))));
+			el("span.figure", seconds(typeof line.ms === "number" ? line.ms / 1000 : null))));
 	}
 
 	return { root, shown: load };

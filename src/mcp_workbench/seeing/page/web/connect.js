@@ -6,18 +6,20 @@ import { get } from "./store.js";
 
 export function connectView() {
 	const body = el("div");
-	const root = el("section", {}, el("h1", {}, "Connect"),
-		el("p", { class: "soft" }, "Each client needs one entry. A command writes it for you; otherwise paste it into the file that is named."), body);
+	const root = el("section", el("h1", "Connect"),
+		el("p.soft", "Each client needs one entry. A command writes it for you; otherwise paste it into the file that is named."), body);
+	const where = ({ how, path }) => (how === "command" ? "Run this" : how === "http" ? "This endpoint. The header has your key or token, if it wants one." :
+		path ? ["Into ", el("code", path)] : "Into its configuration");
 
 	async function load() {
 		try {
 			const clients = await get("api/connect");
-			replace(body, clients.map((client) => el("article", { class: "card", "aria-label": client.title },
-				el("header", {}, el("h2", {}, client.title), copyButton(client.text, `the ${client.how === "file" ? "entry" : "command"} for ${client.title}`)),
-				el("p", { class: "soft path" }, client.how === "file" ? (client.path ? ["Into ", el("code", {}, client.path)] : "Into its configuration") : "Run this"),
+			replace(body, clients[0]?.how === "http" && clients.length > 1 && el("p.soft", "All but the first start a workbench of their own, with the same configuration."), clients.map((client) => el("article", { class: "card", "aria-label": client.title },
+				el("header", el("h2", client.title), copyButton(client.text, `the ${client.how === "command" ? "command" : "entry"} for ${client.title}`)),
+				el("p.soft.path", where(client)),
 				textBlock(client.text, { label: `Configuration for ${client.title}` }))));
 		} catch (error) {
-			replace(body, el("p", { class: "bad" }, error.message));
+			replace(body, el("p.bad", error.message));
 		}
 	}
 

@@ -35,7 +35,7 @@ export function textBlock(text, { label, whole = false } = {}) {
 }
 
 /** A sentence of ours, in which `backticks` mark what can be typed. */
-export const sentence = (text) => (text ?? "").split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
+export const sentence = (text) => (text ?? "").split("`").map((part, i) => (i % 2 ? el("code", part) : part));
 
 export const jsonBlock = (value, options) => textBlock(pretty(value), options);
 
@@ -60,9 +60,9 @@ export function resultBlock(result) {
 		return jsonBlock(part, { label: "Part of the result" });
 	});
 	return el("div", { class: data.isError ? "result bad" : "result" },
-		data.isError && el("p", { class: "badge bad" }, "the tool reports an error"),
-		shown.length ? shown : el("p", { class: "soft" }, "An empty result."),
-		data.structuredContent !== undefined && [el("h4", {}, "Structured"), jsonBlock(data.structuredContent, { label: "Structured result" })]);
+		data.isError && el("p.badge.bad", "the tool reports an error"),
+		shown.length ? shown : el("p.soft", "An empty result."),
+		data.structuredContent !== undefined && [el("h4", "Structured"), jsonBlock(data.structuredContent, { label: "Structured result" })]);
 }
 
 /** Which lines of two texts differ, as two lists of [line, differs]. */
@@ -89,8 +89,8 @@ export function sideBySide(before, after) {
 	const texts = [before, after].map((side) => (side === null || side === undefined ? "" : pretty(side)));
 	const [left, right] = lineDiff(...texts);
 	const lines = (rows, mark) => rows.map(([line, differs]) => (differs ? el(mark, {}, line + "\n") : line + "\n"));
-	const column = (title, rows, mark) => el("div", {}, el("h4", {}, title),
-		rows.length === 1 && !rows[0][0] ? el("p", { class: "soft" }, "nothing") :
+	const column = (title, rows, mark) => el("div", el("h4", title),
+		rows.length === 1 && !rows[0][0] ? el("p.soft", "nothing") :
 			el("pre", { tabindex: "0", role: "group", "aria-label": title }, lines(rows, mark)));
-	return el("div", { class: "side-by-side" }, column("Accepted before", left, "del"), column("Offered now", right, "ins"));
+	return el("div.side-by-side", column("Accepted before", left, "del"), column("Offered now", right, "ins"));
 }

@@ -22,9 +22,12 @@ function fill(node, attributes, children) {
 	return node;
 }
 
-/** `el("p", {class: "soft"}, "text", child, …)`; null and false children are left out. */
-export function el(name, attributes, ...children) {
-	return fill(document.createElement(name), attributes, children);
+/** `el("p.soft", {title}, "text", child, …)`, or without attributes; null and false children are left out. */
+export function el(selector, attributes, ...children) {
+	const [name, ...classes] = selector.split(".");
+	const node = document.createElement(name);
+	if (classes.length) node.className = classes.join(" ");
+	return attributes?.constructor === Object ? fill(node, attributes, children) : fill(node, {}, [attributes, ...children]);
 }
 
 export function svg(name, attributes, ...children) {
@@ -75,7 +78,7 @@ export function actions(...choices) {
 				row.removeAttribute("aria-busy");
 			}
 		}, attributes));
-	const row = el("div", { class: "actions" }, buttons, said);
+	const row = el("div.actions", buttons, said);
 	return row;
 }
 
@@ -115,11 +118,11 @@ export function rowList(attributes) {
 
 /** Names and values of one thing. */
 export function factList(facts) {
-	return el("dl", { class: "facts" }, facts.filter(Boolean).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+	return el("dl.facts", facts.filter(Boolean).map(([name, value]) => el("div", el("dt", name), el("dd", value))));
 }
 
 export function tile(figure, name, note, kind = "", view = null) {
-	return el(view ? "a" : "div", { class: `tile ${kind}`, href: view && `#${view}` }, el("b", {}, figure), el("span", {}, name), el("small", {}, note));
+	return el(view ? "a" : "div", { class: `tile ${kind}`, href: view && `#${view}` }, el("b", figure), el("span", name), el("small", note));
 }
 
 export const choices = (options, attributes) =>

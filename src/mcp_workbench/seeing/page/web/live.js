@@ -35,10 +35,10 @@ function durationBar(call) {
 function fillRow(row, call) {
 	const kind = isBad(call) ? "bad" : call.state === "held" ? "warn" : call.state === "ended" ? "" : "info";
 	replace(row,
-		el("span", { class: "time" }, clock(call.at, true)),
-		el("span", { class: "what" }, el("span", { class: "soft" }, path(call.toolbox, call.server), "/"), el("b", {}, call.item || call.method)),
-		el("span", { class: "who soft" }, call.client || NONE, call.principal && ` · ${call.principal}`),
-		el("span", { class: "bar-cell" }, durationBar(call), el("span", { class: "figure" }, seconds(lasted(call)))),
+		el("span.time", clock(call.at, true)),
+		el("span.what", el("span.soft", path(call.toolbox, call.server), "/"), el("b", call.item || call.method)),
+		el("span.who.soft", call.client || NONE, call.principal && ` · ${call.principal}`),
+		el("span.bar-cell", durationBar(call), el("span.figure", seconds(lasted(call)))),
 		el("span", { class: `end ${kind}` }, outcome(call)));
 	return row;
 }
@@ -50,8 +50,8 @@ export function liveView() {
 	const note = el("p", { class: "soft note", role: "status" });
 	const list = rowList({ class: "rows calls", "aria-label": "Calls, newest first" });
 	const pane = split([list, note]);
-	const root = el("section", {}, el("h1", {}, "Live"),
-		el("div", { class: "tools-row" }, filter, which, el("label", { class: "check" }, pause, "Pause")), pane.root);
+	const root = el("section", el("h1", "Live"),
+		el("div.tools-row", filter, which, el("label.check", pause, "Pause")), pane.root);
 	let drawn = [], openCall = null, fetched = "";
 
 	function matches(call) {
@@ -67,7 +67,7 @@ export function liveView() {
 		if (!pause.checked) drawn = [...store.calls.values()].sort((a, b) => b.at - a.at || b.id - a.id);
 		const found = drawn.filter(matches);
 		reconcile(list, found.slice(0, MAX_ROWS), (call) => call.id, (call, old) => {
-			const item = old ?? el("li", {}, el("button", { type: "button", "data-key": String(call.id), on: { click: () => open(call.id) } }));
+			const item = old ?? el("li", el("button", { type: "button", "data-key": String(call.id), on: { click: () => open(call.id) } }));
 			fillRow(item.firstElementChild, call);
 			return item;
 		});
@@ -113,9 +113,9 @@ export function liveView() {
 		];
 		pane.open(String(call.id), path(call.toolbox, call.server, call.item || call.method), () => (openCall = null),
 			factList(facts),
-			problem && el("p", { class: "soft" }, problem),
-			call.arguments != null && [el("h3", {}, "Arguments"), jsonBlock(call.arguments, { label: "Arguments" })],
-			call.result != null && [el("h3", {}, "Result"), resultBlock(call.result)],
+			problem && el("p.soft", problem),
+			call.arguments != null && [el("h3", "Arguments"), jsonBlock(call.arguments, { label: "Arguments" })],
+			call.result != null && [el("h3", "Result"), resultBlock(call.result)],
 			kind && actions({ label: "Try again…", run: async () => again() }));
 	}
 

@@ -3,12 +3,12 @@
 import { button, el, replace } from "./dom.js";
 
 export function split(list) {
-	const content = el("div", { class: "pane-content" });
+	const content = el("div.pane-content");
 	const heading = el("h2", { tabindex: "-1" });
 	const pane = el("section", { class: "pane", hidden: true, "aria-live": "off" },
-		el("div", { class: "pane-head" }, heading, button("Close", () => close(), { class: "quiet" })), content);
+		el("div.pane-head", heading, button("Close", () => close(), { class: "quiet" })), content);
 	const root = el("div", { class: "split", on: { keydown: (event) => event.key === "Escape" && !pane.hidden && (event.stopPropagation(), close()) } },
-		el("div", { class: "list" }, list), pane);
+		el("div.list", list), pane);
 	let opener = null, whenClosed = null, shownKey = null;
 
 	function close() {
@@ -31,7 +31,6 @@ export function split(list) {
 
 	function open(key, title, closed, ...children) {
 		const isNew = shownKey !== key;
-		if (isNew && !pane.hidden) whenClosed?.();
 		[shownKey, whenClosed] = [key, closed];
 		replace(heading, title);
 		replace(content, ...children);

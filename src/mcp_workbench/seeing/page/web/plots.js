@@ -13,10 +13,10 @@ function figure(title, height, describe, draw) {
 		if (width > 0) replace(picture, draw(width, height));
 	});
 	observer.observe(picture);
-	return el("figure", {}, caption(title, describe), picture);
+	return el("figure", caption(title, describe), picture);
 }
 
-const caption = (title, note) => el("figcaption", {}, title, el("span", { class: "soft" }, note));
+const caption = (title, note) => el("figcaption", title, el("span.soft", note));
 
 const rect = (x, y, width, height, kind, title) =>
 	svg("rect", { x, y, width: Math.max(width, 0), height: Math.max(height, 0), class: kind, rx: 1.5 }, title && svg("title", {}, title));
@@ -34,7 +34,7 @@ function roundUp(most) {
 export function histogram(title, { bounds, counts }) {
 	const total = counts.reduce((sum, n) => sum + n, 0);
 	const used = counts.map((n, i) => (n ? i : -1)).filter((i) => i >= 0);
-	if (!total) return el("figure", {}, caption(title, "no calls yet"));
+	if (!total) return el("figure", caption(title, "no calls yet"));
 	const first = Math.max(used[0] - 1, 0), last = Math.min(used.at(-1) + 1, counts.length - 1);
 	const shown = counts.slice(first, last + 1);
 	const name = (i) => (i < bounds.length ? `≤ ${seconds(bounds[i])}` : `> ${seconds(bounds.at(-1))}`);
@@ -77,7 +77,7 @@ function hours(from, to, width, height) {
 
 /** A figure over time; `draw(columns, base, width)` gets what `combine` made of the points, and how many columns there are. */
 function overTime(title, points, { from, to, describe, none, height, least, combine }, draw) {
-	if (!points.length || !(to > from)) return el("figure", {}, caption(title, none));
+	if (!points.length || !(to > from)) return el("figure", caption(title, none));
 	const step = Math.min(...points.slice(1).map((point, i) => point.at - points[i].at), to - from) || 1;
 	return figure(title, height, describe, (width) => {
 		const many = Math.max(Math.min(Math.floor(width / least), Math.ceil((to - from) / step)), 1), base = height - 18;

@@ -68,16 +68,16 @@ export function typeName(schema, root, depth = 0) {
 /** What a value has to satisfy, in a few words. */
 export function constraints(schema) {
 	const words = [];
-	const range = (low, high, unit) => {
-		if (low !== undefined && high !== undefined) words.push(`${low} to ${high}${unit}`);
-		else if (low !== undefined) words.push(`at least ${low}${unit}`);
-		else if (high !== undefined) words.push(`at most ${high}${unit}`);
+	const range = (low, high, what = "") => {
+		if (low !== undefined && high !== undefined) words.push(`${what}${low} to ${high}`);
+		else if (low !== undefined) words.push(`${what}at least ${low}`);
+		else if (high !== undefined) words.push(`${what}at most ${high}`);
 	};
-	range(schema.minimum, schema.maximum, "");
+	range(schema.minimum, schema.maximum);
 	if (schema.exclusiveMinimum !== undefined) words.push(`above ${schema.exclusiveMinimum}`);
 	if (schema.exclusiveMaximum !== undefined) words.push(`below ${schema.exclusiveMaximum}`);
-	range(schema.minLength, schema.maxLength, " characters");
-	range(schema.minItems, schema.maxItems, " items");
+	range(schema.minLength, schema.maxLength, "length ");
+	range(schema.minItems, schema.maxItems, "number of items ");
 	if (schema.format) words.push(schema.format);
 	if (schema.pattern) words.push(`matches ${schema.pattern}`);
 	if ("default" in schema) words.push(`default ${JSON.stringify(schema.default)}`);
@@ -90,16 +90,16 @@ export function schemaTree(schema, root = schema, seen = [], depth = 0) {
 	const shape = resolved && alternatives(resolved).options.map((option) => resolve(option, root)).find((option) => option?.properties || option?.items);
 	if (!shape) return null;
 	if (shape.type === "array" || (shape.items && !shape.properties)) return schemaTree(shape.items, root, seen, depth + 1);
-	if (seen.includes(shape.properties) || depth > MAX_DEPTH) return el("p", { class: "soft" }, "… as above");
+	if (seen.includes(shape.properties) || depth > MAX_DEPTH) return el("p.soft", "… as above");
 	const required = new Set(shape.required);
-	return el("ul", { class: "schema" }, Object.entries(shape.properties ?? {}).map(([name, member]) => {
+	return el("ul.schema", Object.entries(shape.properties ?? {}).map(([name, member]) => {
 		const inner = resolve(member, root) ?? {};
 		const values = inner.enum?.map((value) => JSON.stringify(value)).join(", ");
 		return el("li", {},
-			el("code", {}, name), " ", el("span", { class: "type" }, typeName(member, root), values && ` ${values}`),
-			required.has(name) && el("span", { class: "badge" }, "required"),
-			el("span", { class: "soft" }, " ", constraints(inner)),
-			inner.description && el("div", { class: "soft" }, inner.description),
+			el("code", name), " ", el("span.type", typeName(member, root), values && ` ${values}`),
+			required.has(name) && el("span.badge", "required"),
+			el("span.soft", " ", constraints(inner)),
+			inner.description && el("div.soft", inner.description),
 			schemaTree(member, root, [...seen, shape.properties], depth + 1));
 	}));
 }

@@ -16,7 +16,7 @@ const canonical = (value) =>
 		part && typeof part === "object" && !Array.isArray(part) && !JSON.isRawJSON?.(part)
 			? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1))) : part);
 
-const heading = (place, schema) => [place.name, el("span", { class: "type" }, typeName(schema, place.root)), place.isRequired && el("span", { class: "badge" }, "required")];
+const heading = (place, schema) => [place.name, el("span.type", typeName(schema, place.root)), place.isRequired && el("span.badge", "required")];
 
 /** A label, an input and what is said about it. */
 function labelled(place, input, schema, check) {
@@ -26,7 +26,7 @@ function labelled(place, input, schema, check) {
 	input.id = id;
 	input.setAttribute("aria-describedby", `${id}-hint ${id}-wrong`);
 	if (place.isRequired) input.setAttribute("aria-required", "true");
-	const node = el("div", { class: "field" }, el("label", { for: id }, heading(place, schema)), input, hint, wrong);
+	const node = el("div.field", el("label", { for: id }, heading(place, schema)), input, hint, wrong);
 	const read = () => {
 		replace(wrong);
 		input.removeAttribute("aria-invalid");
@@ -68,7 +68,7 @@ function numberField(schema, place) {
 
 function choiceField(schema, place, values) {
 	const none = place.isRequired && "default" in schema ? [] : [el("option", { value: "" }, place.isRequired ? "choose…" : "not set")];
-	const input = el("select", {}, none, values.map((value, i) => el("option", { value: String(i) }, typeof value === "string" ? value : JSON.stringify(value))));
+	const input = el("select", none, values.map((value, i) => el("option", { value: String(i) }, typeof value === "string" ? value : JSON.stringify(value))));
 	const write = (value) => {
 		const i = values.findIndex((each) => canonical(each) === canonical(value));
 		if (i >= 0) input.value = String(i);
@@ -106,8 +106,8 @@ function group(schema, place, make, isOpen = place.isRequired) {
 		add.hidden = isThere;
 		remove.hidden = !isThere || isOpen;
 	}
-	const node = el("fieldset", {}, el("legend", {}, heading(place, schema)),
-		schema.description && el("p", { class: "soft" }, schema.description), body, add, remove);
+	const node = el("fieldset", el("legend", heading(place, schema)),
+		schema.description && el("p.soft", schema.description), body, add, remove);
 	set(isOpen);
 	const write = (value) => {
 		set(true);
@@ -139,10 +139,10 @@ function members(schema, place, body) {
 
 function items(schema, place, body) {
 	let rows = [];
-	const list = el("ol", { class: "items" });
+	const list = el("ol.items");
 	function add() {
 		const row = field(schema.items ?? {}, { ...place, name: `${place.name} ${rows.length + 1}`, isRequired: true, depth: place.depth + 1 });
-		const item = el("li", {}, row.node, button("Remove", () => {
+		const item = el("li", row.node, button("Remove", () => {
 			rows = rows.filter((each) => each !== row);
 			item.remove();
 			more.focus();
@@ -227,7 +227,7 @@ export function argumentsForm(schema) {
 	});
 	if (!canShow) editor.input.value = "{}";
 	choose(isText);
-	if (canShow && !hasMembers) replace(body, el("p", { class: "soft" }, "It takes no arguments."));
+	if (canShow && !hasMembers) replace(body, el("p.soft", "It takes no arguments."));
 
 	return {
 		node: el("div", {},

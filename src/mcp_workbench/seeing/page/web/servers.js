@@ -3,23 +3,22 @@
 import { actions, el, factList, reconcile, replace, replaceIfChanged, rowList } from "./dom.js";
 import { pretty, sentence, textBlock } from "./content.js";
 import { bytes, clock, count, firstLine, NONE, path, plural, seconds, since } from "./format.js";
+import { hostList } from "./hosts.js";
 import { split } from "./pane.js";
 import { bars, course, histogram } from "./plots.js";
-import { get, now, on, post, store } from "./store.js";
+import { get, keyOf, now, on, post, store } from "./store.js";
 
 const MAX_LOG_LINES = 400;
 const MAX_LINE = 2000;
 const REFRESH_INTERVAL = 10_000;
 const KINDS = { ready: "ok", "needs sign-in": "warn", starting: "info", stopping: "info", backoff: "bad", failed: "bad" };
 
-const keyOf = (server) => JSON.stringify([server.toolbox, server.server]);
-
 const stateBadge = (server) => el("span", { class: `state ${KINDS[server.state] ?? ""}` }, server.state || NONE);
 
 function fillRow(row, server) {
-	const figure = (value, name, kind = "") => el("span", { class: `figure ${kind}` }, value, el("small", {}, ` ${name}`));
+	const figure = (value, name, kind = "") => el("span", { class: `figure ${kind}` }, value, el("small", ` ${name}`));
 	replace(row, stateBadge(server),
-		el("span", { class: "what" }, el("span", { class: "soft" }, server.toolbox, "/"), el("b", {}, server.server), server.why && el("span", { class: "why" }, firstLine(server.why))),
+		el("span.what", el("span.soft", server.toolbox, "/"), el("b", server.server), server.why && el("span.why", firstLine(server.why))),
 		figure(count(server.calls), server.calls === 1 ? "call" : "calls"), figure(count(server.errors), server.errors === 1 ? "error" : "errors", server.errors ? "bad" : ""),
 		figure(seconds(server.p50), "p50"), figure(seconds(server.p95), "p95"), figure(bytes(server.memory), "memory"));
 }
@@ -27,11 +26,11 @@ function fillRow(row, server) {
 const cut = (line) => (line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}… (${count(line.length)} characters)` : line);
 
 export function serversView() {
-	const note = el("p", { class: "soft note" });
+	const note = el("p.soft.note");
 	const list = rowList({ class: "rows servers", "aria-label": "Servers" });
 	const pane = split([note, list]);
-	const root = el("section", {}, el("h1", {}, "Servers"), pane.root);
-	const parts = { head: el("div"), figures: el("div", { class: "figures" }), copies: el("div"), log: el("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log" }) };
+	const root = el("section", el("h1", "Servers"), pane.root);
+	const parts = { head: el("div"), figures: el("div.figures"), hosts: el("div"), copies: el("div"), log: el("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log" }) };
 	const control = el("div");
 	let openKey = null, refreshing = 0;
 
@@ -43,7 +42,7 @@ export function serversView() {
 		const states = Object.entries(Object.groupBy(servers, (server) => server.state)).map(([state, each]) => `${each.length} ${state}`);
 		replaceIfChanged(note, [states, store.state.since], () => `${plural(servers.length, "server")}: ${states.join(", ") || "none configured"}. Figures ${since(store.state.since)}.`);
 		reconcile(list, servers, keyOf, (server, old) => {
-			const item = old ?? el("li", {}, el("button", { type: "button", "data-key": keyOf(server), on: { click: () => open(keyOf(server)) } }));
+			const item = old ?? el("li", el("button", { type: "button", "data-key": keyOf(server), on: { click: () => open(keyOf(server)) } }));
 			fillRow(item.firstElementChild, server);
 			return item;
 		});
@@ -55,24 +54,23 @@ export function serversView() {
 		const server = find(openKey);
 		if (!server) return;
 		const facts = [["State", stateBadge(server)], ["Running since", clock(server.since)], ["Starts", count(server.starts)], ["Calls", count(server.calls)],
-			["Errors", count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)],
+			["Errors", server.denied ? `${count(server.errors)}, ${count(server.denied)} of them refused` : count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)],
 			server.profile && ["Sandbox", pretty(server.profile)]];
 		replaceIfChanged(parts.head, server, () => [
 			server.why && el("p", { class: KINDS[server.state] === "bad" ? "bad" : "" }, sentence(firstLine(server.why))),
 			server.why?.includes("\n") && textBlock(server.why, { label: "Why" }),
-			server.next && el("p", {}, sentence(server.next)),
+			server.next && el("p", sentence(server.next)),
 			factList(facts),
-			server.refused && [el("p", {}, `Its sandbox refused ${server.refused.hosts.map((each) => `${each.host} (${each.count})`).join(", ")}. To allow this, write:`),
-				textBlock(server.refused.setting, { label: "Setting" })],
-			el("p", { class: "soft" }, `Counted ${since(store.state.since)}.`)]);
-		replaceIfChanged(parts.copies, server.copies, () => (server.copies ?? []).length > 0 && [el("h3", {}, "Who shares it"),
-			el("ul", { class: "copies" }, server.copies.map((copy) => el("li", {}, stateBadge(copy), ` ${[copy.client, copy.user].filter(Boolean).join(" · ") || NONE}`,
-				el("span", { class: "soft" }, copy.pid && ` process ${copy.pid}`, copy.folder && ` in ${copy.folder}`))))]);
+			el("p.soft", `Counted ${since(store.state.since)}.`)]);
+		replaceIfChanged(parts.hosts, server.refused, () => server.refused && [el("h3", "Hosts that its sandbox refused"), hostList(server)]);
+		replaceIfChanged(parts.copies, server.copies, () => (server.copies ?? []).length > 0 && [el("h3", "Who shares it"),
+			el("ul.copies", server.copies.map((copy) => el("li", stateBadge(copy), ` ${[copy.client, copy.user].filter(Boolean).join(" · ") || NONE}`,
+				el("span.soft", copy.pid && ` process ${copy.pid}`, copy.folder && ` in ${copy.folder}`))))]);
 	}
 
 	function addLines(lines) {
 		const atEnd = parts.log.scrollHeight - parts.log.scrollTop - parts.log.clientHeight < 40;
-		for (const line of lines) parts.log.append(el("div", {}, cut(typeof line === "string" ? line : line.line ?? JSON.stringify(line))));
+		for (const line of lines) parts.log.append(el("div", cut(typeof line === "string" ? line : line.line ?? JSON.stringify(line))));
 		while (parts.log.childElementCount > MAX_LOG_LINES) parts.log.firstChild.remove();
 		if (atEnd) parts.log.scrollTop = parts.log.scrollHeight;
 	}
@@ -84,7 +82,7 @@ export function serversView() {
 		try {
 			details = await get(`api/server?${new URLSearchParams({ toolbox: server.toolbox, server: server.server })}`);
 		} catch (error) {
-			if (withLog) replace(parts.figures, el("p", { class: "soft" }, error.message));
+			if (withLog) replace(parts.figures, el("p.soft", error.message));
 			return;
 		}
 		if (key !== openKey) return;
@@ -100,7 +98,7 @@ export function serversView() {
 		if (withLog) {
 			replace(parts.log);
 			addLines(details.log ?? []);
-			if (!parts.log.childElementCount) replace(parts.log, el("div", { class: "soft" }, "It has written nothing."));
+			if (!parts.log.childElementCount) replace(parts.log, el("div.soft", "It has written nothing."));
 		}
 	}
 
@@ -115,7 +113,7 @@ export function serversView() {
 		pane.open(key, path(server.toolbox, server.server), () => {
 			openKey = null;
 			clearInterval(refreshing);
-		}, parts.head, control, parts.figures, parts.copies, store.state.you.isOwner && [el("h3", {}, "Log"), parts.log]);
+		}, parts.head, control, parts.hosts, parts.figures, parts.copies, store.state.you.isOwner && [el("h3", "Log"), parts.log]);
 		drawHead();
 		drawFigures(true);
 		clearInterval(refreshing);

@@ -85,7 +85,7 @@ function setStatus(status, why = "") {
 
 let streaming = null;
 
-const nameOf = (server) => JSON.stringify([server.toolbox, server.server]);
+export const keyOf = (server) => JSON.stringify([server.toolbox, server.server]);
 
 function takeState(update) {
 	if (update.workbench) {
@@ -100,7 +100,7 @@ function takeState(update) {
 		const { servers, ...rest } = update;
 		Object.assign(store.state, rest);
 		if (servers) {
-			const merged = new Map([...store.state.servers, ...servers].map((server) => [nameOf(server), server]));
+			const merged = new Map([...store.state.servers, ...servers].map((server) => [keyOf(server), server]));
 			store.state.servers = [...merged.values()];
 		}
 	}

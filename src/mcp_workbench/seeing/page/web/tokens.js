@@ -7,14 +7,14 @@ import { get, now, on } from "./store.js";
 
 export function tokensView() {
 	const body = el("div");
-	const root = el("section", {}, el("h1", {}, "Tokens"), body);
+	const root = el("section", el("h1", "Tokens"), body);
 	let loadedFor = 0;
 
 	async function load() {
 		try {
 			replace(body, draw(await get("api/tokens")));
 		} catch (error) {
-			replace(body, el("p", { class: "bad" }, error.message));
+			replace(body, el("p.bad", error.message));
 		}
 	}
 
@@ -34,14 +34,14 @@ function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
 			tile(count(shown), "tokens at the start", `of every conversation, in the face ${face}`),
 			tile(count(full != null && shown != null ? Math.max(full - shown, 0) : null), "tokens saved", "at the start of each conversation", "ok")),
 		over.length > 0 && bars("Saved over time", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(from) }),
-		el("h2", {}, "Toolboxes"),
-		perToolbox.length === 0 && el("p", { class: "soft" }, "No toolbox is listed yet."),
-		el("ul", { class: "toolboxes" }, [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
-			el("b", {}, each.name),
-			el("div", {}, bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"),
-				each.saved != null && el("small", {}, `${plural(each.saved, "token")} saved ${since(from)}`))))),
-		el("p", { class: "soft" }, "A token is counted as four bytes of the definitions as an agent reads them."),
+		el("h2", "Toolboxes"),
+		perToolbox.length === 0 && el("p.soft", "No toolbox is listed yet."),
+		el("ul.toolboxes", [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
+			el("b", each.name),
+			el("div", bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"),
+				each.saved != null && el("small", `${plural(each.saved, "token")} saved ${since(from)}`))))),
+		el("p.soft", "A token is counted as four bytes of the definitions as an agent reads them."),
 	];
 }
 
-const bar = (value, most, kind, what) => el("div", { class: "token-bar" }, inlineBar([{ share: value ?? 0, kind }], most), el("span", { class: "figure" }, count(value), el("small", {}, ` ${what}`)));
+const bar = (value, most, kind, what) => el("div.token-bar", inlineBar([{ share: value ?? 0, kind }], most), el("span.figure", count(value), el("small", ` ${what}`)));

@@ -35,7 +35,7 @@ export function toolsView() {
 	const list = rowList({ class: "rows items-list", "aria-label": "Tools, prompts and resources" });
 	const more = button("Show all", () => draw(Infinity), { class: "quiet", hidden: true });
 	const pane = split([note, list, more]);
-	const root = el("section", {}, el("h1", {}, "Tools"), el("div", { class: "tools-row" }, search, kind, toolbox, order), pane.root);
+	const root = el("section", el("h1", "Tools"), el("div.tools-row", search, kind, toolbox, order), pane.root);
 	// What was typed for a tool stays with it while others are looked at.
 	const panels = new Map();
 	let items = [], problem = "Loading…", loadedFor = "";
@@ -67,11 +67,11 @@ export function toolsView() {
 		const matching = found();
 		reconcile(list, matching.slice(0, limit), keyOf, (item) => el("li", {},
 			el("button", { type: "button", "data-key": keyOf(item), on: { click: () => open(item) } },
-				el("span", { class: "what" }, el("span", { class: "soft" }, path(item.toolbox, item.server), "/"), el("b", {}, item.name ?? item.uri),
-					item.kind !== "tool" && el("span", { class: "badge" }, item.kind),
-					item.annotations?.destructiveHint && el("span", { class: "badge warn" }, "destructive")),
-				el("span", { class: "about soft" }, item.description ?? item.title ?? ""),
-				el("span", { class: "figure" }, count(item.tokens), el("small", {}, " tokens")))));
+				el("span.what", el("span.soft", path(item.toolbox, item.server), "/"), el("b", item.name ?? item.uri),
+					item.kind !== "tool" && el("span.badge", item.kind),
+					item.annotations?.destructiveHint && el("span.badge.warn", "destructive")),
+				el("span.about.soft", item.description ?? item.title ?? ""),
+				el("span.figure", count(item.tokens), el("small", " tokens")))));
 		more.hidden = matching.length <= limit;
 		replace(more, `Show all ${count(matching.length)}`);
 		const tokens = matching.reduce((sum, item) => sum + (item.tokens ?? 0), 0);
@@ -122,15 +122,15 @@ function panel(item) {
 		const isTemplate = item.kind === "template";
 		const target = { kind: isTemplate ? "resource" : item.kind, toolbox: item.toolbox, server: item.server, name: item.name, uri: isTemplate ? JSON.parse(text).uri : item.uri, confirmed };
 		const given = isTemplate ? "{}" : text;
-		replace(answer, el("p", { class: "soft" }, "Running…"));
+		replace(answer, el("p.soft", "Running…"));
 		try {
 			// The arguments go as they were typed: numbers may be larger than this language has.
 			const reply = await post("api/call", `${JSON.stringify(target).slice(0, -1)},"arguments":${given}}`, { signal: AbortSignal.timeout(CALL_TIMEOUT) });
-			replace(answer, el("h3", {}, reply.error ? "Error" : "Result", el("span", { class: "soft" }, ` after ${seconds(reply.seconds)}`)),
+			replace(answer, el("h3", reply.error ? "Error" : "Result", el("span.soft", ` after ${seconds(reply.seconds)}`)),
 				reply.error ? textBlock(typeof reply.error === "string" ? reply.error : JSON.stringify(reply.error, null, 2), { label: "Error" }) : resultBlock(reply.result));
 		} catch (error) {
 			if (error.body?.confirm) return askFirst(error.message);
-			replace(answer, el("p", { class: "bad" }, error.message));
+			replace(answer, el("p.bad", error.message));
 		}
 		return "";
 	}
@@ -139,18 +139,18 @@ function panel(item) {
 		const ask = actions(
 			{ label: "Call it", class: "danger", run: () => call(true) },
 			{ label: "Do not", run: async () => replace(answer) && "" });
-		replace(answer, el("p", { class: "warn" }, question), ask);
+		replace(answer, el("p.warn", question), ask);
 		ask.querySelector("button").focus();
 		return "";
 	}
 
 	const verb = { tool: "Call the tool", prompt: "Get the prompt" }[item.kind] ?? "Read the resource";
 	const node = el("div", {},
-		el("p", { class: "soft" }, path(item.toolbox, item.server, item.name), item.uri && ` · ${item.uri}`),
-		el("p", { class: "badges" }, el("span", { class: "badge" }, `${count(item.tokens)} tokens`),
+		el("p.soft", path(item.toolbox, item.server, item.name), item.uri && ` · ${item.uri}`),
+		el("p.badges", el("span.badge", `${count(item.tokens)} tokens`),
 			Object.entries(item.annotations ?? {}).filter(([, value]) => value === true).map(([name]) => el("span", { class: name === "destructiveHint" ? "badge warn" : "badge" }, name.replace("Hint", "")))),
-		item.description && el("p", { class: "description" }, item.description),
-		item.kind === "tool" && el("details", {}, el("summary", {}, "Schema"), tree, jsonBlock(schema, { label: "Schema as JSON" })),
+		item.description && el("p.description", item.description),
+		item.kind === "tool" && el("details", el("summary", "Schema"), tree, jsonBlock(schema, { label: "Schema as JSON" })),
 		form?.node, actions({ label: verb, class: "primary", run: () => call(false) }), answer);
 	return { node, form };
 }

@@ -3,6 +3,7 @@
 import { actions, el, reconcile, replace, replaceIfChanged, tile } from "./dom.js";
 import { jsonBlock, sentence, sideBySide, textBlock } from "./content.js";
 import { clock, count, firstLine, path, plural, seconds, since } from "./format.js";
+import { hostList } from "./hosts.js";
 import { go } from "./router.js";
 import { get, now, on, post, store } from "./store.js";
 
@@ -11,7 +12,7 @@ const keyOf = (item) => JSON.stringify([item.kind, item.id, item.toolbox, item.s
 function card(item, kind, title, ...children) {
 	const server = path(item.toolbox, item.server), what = item.tool ?? item.item;
 	return el("li", { class: `card ${kind}` }, el("article", { "aria-label": `${title} ${path(server, what)}` },
-		el("header", {}, el("span", { class: `badge ${kind}` }, title), el("h2", {}, what ? [el("span", { class: "soft" }, server, "/"), what] : server)),
+		el("header", el("span", { class: `badge ${kind}` }, title), el("h2", what ? [el("span.soft", server, "/"), what] : server)),
 		children));
 }
 
@@ -22,8 +23,8 @@ function approval(item) {
 	};
 	const left = el("span", { class: "expires", "data-expires": item.expires });
 	return card(item, "warn", "May it run?",
-		el("p", {}, el("strong", {}, item.client || "a client"), " asks for ", el("strong", {}, item.principal), ` at ${clock(item.at, true)}`,
-			item.rule && [", because of ", el("code", {}, item.rule)], left),
+		el("p", el("strong", item.client || "a client"), " asks for ", el("strong", item.principal), ` at ${clock(item.at, true)}`,
+			item.rule && [", because of ", el("code", item.rule)], left),
 		jsonBlock(item.arguments, { label: "Arguments of the call", whole: true }),
 		actions(
 			{ label: "Allow once", class: "primary", run: decide("once", "Allowed once.") },
@@ -34,12 +35,12 @@ function approval(item) {
 /** Addresses come from servers: only those a browser may safely follow become links. */
 function webLink(address) {
 	const url = URL.canParse(address) ? new URL(address) : null;
-	if (!url || !/^https?:$/.test(url.protocol)) return el("code", {}, address);
+	if (!url || !/^https?:$/.test(url.protocol)) return el("code", address);
 	return el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer", class: "button primary" }, `Continue at ${url.host}`);
 }
 
 function signIn(item) {
-	const place = el("p", {}, item.url && webLink(item.url));
+	const place = el("p", item.url && webLink(item.url));
 	const start = async () => {
 		const { url } = await post("api/sign-in", { toolbox: item.toolbox, server: item.server });
 		const link = webLink(url);
@@ -47,14 +48,14 @@ function signIn(item) {
 		link.focus();
 		if (link.href) open(link.href, "_blank", "noopener");
 	};
-	return card(item, "info", "Sign in", el("p", {}, sentence(item.why)), place,
+	return card(item, "info", "Sign in", el("p", sentence(item.why)), place,
 		!item.url && actions({ label: "Sign in", class: "primary", run: start }));
 }
 
 function definition(item) {
 	const place = el("div");
 	let seen;
-	const show = ({ before, after, hash, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p", { class: "bad" }, warning)), sideBySide(before, after)));
+	const show = ({ before, after, hash, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p.bad", warning)), sideBySide(before, after)));
 	const isSame = (each) => each.toolbox === item.toolbox && each.server === item.server && each.item === item.item;
 	const look = () => get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
 	if (item.before || item.after) show(item);
@@ -74,14 +75,16 @@ function definition(item) {
 
 function crashed(item) {
 	const start = async () => (await post("api/server", { toolbox: item.toolbox, server: item.server, do: "start" }), "Asked to start.");
-	return card(item, "bad", "Not running", el("p", {}, el("strong", {}, sentence(firstLine(item.why)))),
-		item.next && el("p", {}, sentence(item.next)),
+	return card(item, "bad", "Not running", el("p", el("strong", sentence(firstLine(item.why)))),
+		item.next && el("p", sentence(item.next)),
 		item.lines?.length > 0 && textBlock(item.lines.join("\n"), { label: "What it wrote last" }),
 		store.state.you.isOwner && actions({ label: "Start again", class: "primary", run: start },
 			{ label: "Show the server", run: async () => go("servers", { toolbox: item.toolbox, server: item.server }) }));
 }
 
-const MAKE = { approval, sign_in: signIn, definition, crashed };
+const hosts = (item) => card(item, "warn", "Refused hosts", el("p", "Its sandbox does not let it reach:"), hostList({ ...item, refused: item }));
+
+const MAKE = { approval, sign_in: signIn, definition, crashed, hosts };
 const ORDER = Object.keys(MAKE);
 
 export function waitingView() {
@@ -89,7 +92,7 @@ export function waitingView() {
 	const empty = el("div", { class: "empty", hidden: true });
 	const glance = el("section", { class: "glance", "aria-label": "At a glance" });
 	const heading = el("h1", { tabindex: "-1" }, "Waiting for you");
-	const root = el("section", {}, heading, empty, list, glance);
+	const root = el("section", heading, empty, list, glance);
 
 	function draw() {
 		if (!store.state) return;
@@ -101,8 +104,8 @@ export function waitingView() {
 		if (hadFocus && !list.contains(document.activeElement)) (list.querySelector("button, a") ?? heading).focus();
 		list.hidden = !items.length;
 		empty.hidden = items.length > 0;
-		replaceIfChanged(empty, items.length > 0, () => [el("p", {}, el("strong", {}, "Nothing is waiting for you.")),
-			el("p", { class: "soft" }, "Approvals, sign-ins, changed definitions and crashed servers appear here as they come.")]);
+		replaceIfChanged(empty, items.length > 0, () => [el("p", el("strong", "Nothing is waiting for you.")),
+			el("p.soft", "Approvals, sign-ins, changed definitions and crashed servers appear here as they come.")]);
 		replaceIfChanged(glance, [servers, toolboxes, store.state.since], () => tiles(servers, toolboxes));
 		countDown();
 	}
