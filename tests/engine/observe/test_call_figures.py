@@ -412,6 +412,22 @@ async def test_a_call_waits_for_its_server_then_runs_then_ends(tmp_path: Path) -
         assert record.arrived < record.sent < record.ended
 
 
+async def test_a_call_that_a_rule_lets_pass_at_once_is_not_held(tmp_path: Path) -> None:
+    server = Server(tool("work"))
+    async with workbench_with(tmp_path, {"box": {"s": server}}, policy=[{"then": "allow"}]) as seen:
+        figures, listener = seen.gateway.runtime.count_calls(), Listener()
+        await seen.use("box/s/work")
+        figures.subscribe(listener)
+        server.held = []
+        call = asyncio.create_task(seen.use("box/s/work"))
+        await eventually(lambda: bool(server.held))
+        assert listener.told == [("begun", "sent")]
+        (record,) = figures.running()
+        assert (record.state, record.sent is None) == ("sent", False)
+        server.held[0]()
+        await call
+
+
 async def test_calls_that_are_only_counted_are_found_while_they_run_and_counted_once(tmp_path: Path) -> None:
     server = Server(tool("other"), tool("work"))
     async with workbench_with(tmp_path, {"box": {"s": server}}) as seen:

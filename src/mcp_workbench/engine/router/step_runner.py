@@ -202,9 +202,9 @@ class StepRunner:
         passage = call.route.passage = Passage(
             self._steps, request, self._passive, _arrival(call), tracker=self._tracker
         )
-        if self._tracker is not None:
-            self._tracker.begin(passage)
         verdict = passage.check()
+        # Afterwards, because what passes at once is not held.
+        self._begin(passage)
         if verdict is None:
             self._limit(passage, call)
             return True
@@ -370,9 +370,9 @@ class StepRunner:
         """Do `work` if every step lets it pass. The part has no response of its own. Raises what `work` raises."""
         request = self._describe(call, method, entry, item, body, call.meta)
         passage = Passage(self._steps, request, self._passive, tracker=self._tracker)
-        self._begin(passage)
         try:
             verdict = passage.check()
+            self._begin(passage)
             if isinstance(verdict, Held):
                 self._tell_changed(passage)
                 verdict = await passage.decided()
@@ -401,8 +401,8 @@ class StepRunner:
             self._passive,
             tracker=self._tracker,
         )
-        self._begin(passage)
         verdict = passage.check()
+        self._begin(passage)
         if not isinstance(verdict, Held):
             _finish_notification(passage, verdict, send)
         # A notification has no response, so the client need not learn that it was dropped.
