@@ -12,11 +12,17 @@ from mcp_workbench.app.page_serving import LazySite, OwnPage, endpoint_page
 from mcp_workbench.engine.transport.http.server.authentication import Authentication, AuthenticationChallenge
 from mcp_workbench.engine.transport.http.server.http_server import HttpOptions, serve_http
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
+from mcp_workbench.team.identity.identities import Identity
 from tests.engine.transport.http.server.raw_client import RawClient, Response, raw_client
 from tests.support.client import Json
 from tests.support.in_process_workbench import ConnectedClient, Server, workbench_with
 
 KEYS = {"token": "default", "key-of-ada": "ada", "key-of-bob": "bob"}
+# Two tokens of one user, from an identity provider.
+TOKENS = {
+    f"token-of-{group}": Identity(principal="https://id.example.com#eve", groups=frozenset({group}))
+    for group in ("dev", "ops")
+}
 
 
 class Keys:
@@ -26,6 +32,9 @@ class Keys:
 
     def authenticate(self, head: RequestHead) -> Authentication:
         given = (head.get("authorization") or "").removeprefix("Bearer ")
+        if given in TOKENS:
+            head.identity = TOKENS[given]
+            return TOKENS[given].principal
         return KEYS.get(given) or AuthenticationChallenge("this token is not valid", b"Bearer")
 
 

@@ -16,7 +16,7 @@ from mcp_workbench.engine.transport.http.server.pages import MAX_SITE_BODY
 from mcp_workbench.seeing.page import sign_in
 from mcp_workbench.seeing.page.site import MAX_REQUESTS_OF_ONE
 from mcp_workbench.seeing.page.streams import MAX_STREAMS_OF_ONE
-from tests.app.page_client_of_tests import KEYS, Browser, endpoint, key_in, own_page
+from tests.app.page_client_of_tests import KEYS, TOKENS, Browser, endpoint, key_in, own_page
 from tests.engine.transport.http.server.raw_client import Response
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, tool
@@ -413,7 +413,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
     async with endpoint(tmp_path, boxes(), policy=hidden, audit={"file": str(tmp_path / "audit.jsonl")}) as browser:
         await browser.sign_in("key-of-bob")
         state = await browser.state()
-        assert state["you"] == {"principal": "bob", "isOwner": False} and state["waiting"] == []
+        assert state["you"] == {"principal": "bob", "isOwner": False, "mayDecide": False} and state["waiting"] == []
         assert state["servers"][-1]["calls"] is None, "of all users, so not measured for one"
         machine = (state["workbench"]["pid"], state["workbench"]["config"], state["toolboxes"][0]["saved"])
         assert machine == (None, None, None) and str(tmp_path) not in json.dumps(state)
@@ -448,6 +448,44 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert audit["verified"] is None and all(each["principal"] == "bob" for each in audit["lines"])
 
 
+async def test_user_of_an_identity_provider_is_shown_what_the_groups_of_this_token_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = [
+        {"who": ["group:dev"], "tools": ["box/two/*"], "then": "hide"},
+        {"who": ["group:ops"], "tools": ["box/one/*"], "then": "hide"},
+        {"then": "allow"},
+    ]
+    async with endpoint(tmp_path, boxes(), policy=policy) as browser:
+        await browser.agent.use({"toolbox": "box", "server": "one", "tool": "read"})
+        await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
+        sessions = {}
+        for group in ("dev", "ops"):
+            await browser.sign_in(f"token-of-{group}")
+            sessions[group] = browser.cookie, browser.csrf
+        # What another token of the same user proves in between changes nothing here.
+        browser.agent.gateway.gate.identities().remember(TOKENS["token-of-ops"])
+        for group, server, other in (("dev", "one", "two"), ("ops", "two", "one")):
+            browser.cookie, browser.csrf = sessions[group]
+            state = await browser.state()
+            assert state["groups"] == [group] and state["you"]["principal"] == "https://id.example.com#eve"
+            assert [each["server"] for each in state["servers"]] == [server]
+            stream = await browser.get("/api/events")
+            assert [each["server"] for each in (await event(stream, "state"))["servers"]] == [server]
+            assert (await browser.get(f"/api/server?toolbox=box&server={other}")).status == 404
+            name = "read" if server == "one" else "write"
+            called = {"kind": "tool", "toolbox": "box", "server": server, "name": name}
+            answer = (await browser.post("/api/call", {**called, "arguments": {"text": "x"}})).json
+            assert "result" in answer and not answer["result"].get("isError"), answer
+            assert {each["server"] for each in (await browser.get("/api/tools")).json["items"]} == {server}
+            hidden = await browser.post("/api/call", {**called, "server": other})
+            assert hidden.status == 404
+        # The token is looked at again, and proves other groups now.
+        monkeypatch.setattr(sign_in, "CHECK_INTERVAL", 0.0)
+        monkeypatch.setitem(TOKENS, "token-of-ops", TOKENS["token-of-dev"])
+        assert [each["server"] for each in (await browser.state())["servers"]] == ["one"]
+
+
 async def test_the_holder_of_the_token_sees_everything_and_approves_nothing(tmp_path: Path) -> None:
     async with endpoint(tmp_path, boxes(), policy=ASKING) as browser:
         await browser.sign_in("token")
@@ -455,7 +493,9 @@ async def test_the_holder_of_the_token_sees_everything_and_approves_nothing(tmp_
         await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
         (waiting,) = (await browser.state())["waiting"]
         assert waiting["principal"] == "ada"
-        assert (await browser.post("/api/approve", {"id": waiting["id"], "decision": "once"})).status == 403
+        refused = await browser.post("/api/approve", {"id": waiting["id"], "decision": "once"})
+        assert refused.status == 403 and "mcp-workbench page" in refused.json["error"]
+        assert (await browser.state())["you"]["mayDecide"] is False
 
 
 async def test_rules_for_the_token_hold_for_calls_from_its_page(tmp_path: Path) -> None:

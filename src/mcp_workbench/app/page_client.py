@@ -25,9 +25,12 @@ class PageClient:
     peer = "page"
     unsent_bytes = 0
 
-    def __init__(self, gateway: Gateway, principal: str) -> None:
+    def __init__(self, gateway: Gateway, principal: str, identity: object = None) -> None:
+        """`identity`: what the user of the page has proved besides the principal."""
         self._waiting: dict[int, asyncio.Future[Raw]] = {}
         self._session = gateway.make_session(self, principal, lambda reason: None)
+        self._session.identity = identity
+        self._catalog = gateway.gate.face_by_identity(principal, identity).catalog
 
     @property
     def session(self) -> int:
@@ -43,8 +46,8 @@ class PageClient:
         await self._request("initialize", {"protocolVersion": revision, "capabilities": {}, "clientInfo": _INFO})
         self._deliver(messages.notification("notifications/initialized", b"{}"))
         view = self._session.view
-        # Whatever clients see, one way of naming things: over the catalogue that this principal is shown.
-        view.face = make_proxy(view.face.catalog, view.face.settings)
+        # Whatever clients see, one way of naming things: over the catalogue that this user is shown.
+        view.face = make_proxy(self._catalog, view.face.settings)
         if kind == "tool":
             identifier = {"toolbox": toolbox, "server": server, "tool": name}
             tool = view.face.calls_with if hasattr(view.face, "calls_with") else "use_tool"

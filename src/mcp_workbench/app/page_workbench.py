@@ -39,6 +39,7 @@ from mcp_workbench.engine.observe.call_record import CallListener, CallRecord
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.session.client_name import client_names
 from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.transport.http.server.authentication import DEFAULT_PRINCIPAL
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import WorkbenchError
 from mcp_workbench.seeing.page.shown_workbench import Json, LogPlace, Unavailable
@@ -65,6 +66,10 @@ NOT_YOURS: Final = "only the user who runs the workbench may do that"
 NOT_A_PERSON: Final = (
     "this page was opened by a process that cannot be told from a server's (it runs with no_new_privs), and servers "
     "must not approve"
+)
+# Clients have it in their files, where servers may read it.
+NOT_BY_TOKEN: Final = (
+    "whoever has the token sees everything and decides nothing; run `mcp-workbench page` where the workbench runs"
 )
 # What to do about a server in this state, if its error does not say.
 _NEXT: Final = {
@@ -177,12 +182,13 @@ class WorkbenchOnPage:
             "toolboxes": self._toolboxes(user),
             "waiting": [*self._approvals(user), *self._troubles(user, places), *self._definitions(user, places)],
             "capture": self.capture,
+            "groups": sorted(getattr(user.identity, "groups", ())),
         }
 
     def _catalogs(self, user: PageUser) -> list[Catalog]:
         """What this user is shown."""
         if not user.is_owner:
-            return [each.router.views.face_of(user.principal).catalog for each in self._gateways()]
+            return [_face(each, user).catalog for each in self._gateways()]
         return [face.catalog for each in self._gateways() for face in each.gate.whole_faces()]
 
     def _places(self, user: PageUser) -> dict[tuple[str, str], _Place]:
@@ -360,9 +366,7 @@ class WorkbenchOnPage:
     async def decide(self, user: PageUser, id: str, decision: str) -> Json:
         from mcp_workbench.team.policy.approval_socket import ApprovalRequest
 
-        self._owner_only(user)
-        if not user.may_decide:
-            raise Unavailable(403, NOT_A_PERSON)
+        self._deciders_only(user)
         if decision not in ("once", "hour", "deny"):
             raise Unavailable(400, "`decision` must be once, hour or deny")
         wanted = ApprovalRequest(id, HOUR if decision == "hour" else None, denies=decision == "deny")
@@ -433,9 +437,7 @@ class WorkbenchOnPage:
         return {"copies": len(place.connections)}
 
     def decide_host(self, user: PageUser, toolbox: str, server: str, host: str, decision: str) -> Json:
-        self._owner_only(user)
-        if not user.may_decide:
-            raise Unavailable(403, NOT_A_PERSON)
+        self._deciders_only(user)
         if decision not in ("allow", "refuse"):
             raise Unavailable(400, "`decision` must be allow or refuse")
         asking = [each for each in self._find(user, toolbox, server).connections if host in each.refused_hosts]
@@ -495,13 +497,14 @@ class WorkbenchOnPage:
         if not isinstance(toolbox, str) or not isinstance(server, str) or not isinstance(name, str):
             raise Unavailable(400, "`toolbox`, `server` and `name` (or `uri`) must be strings")
         for gateway in self._gateways():
-            face = gateway.router.views.face_of(user.principal)
+            face = _face(gateway, user)
             entry = face.catalog.toolboxes.get(toolbox, {}).get(server)
             if entry is None:
                 continue
             if kind == "tool" and _is_destructive(entry.tools.get(name)) and wanted.get("confirmed") is not True:
                 raise Unavailable(428, f"`{name}` says of itself that it may destroy something", confirm=True)
-            return await self._called(PageClient(gateway, user.principal), kind, toolbox, server, name, arguments)
+            client = PageClient(gateway, user.principal, user.identity)
+            return await self._called(client, kind, toolbox, server, name, arguments)
         raise Unavailable(404, "there is no such server")
 
     async def _called(
@@ -531,7 +534,7 @@ class WorkbenchOnPage:
         shown = None
         opened: dict[str, int | None] = {}
         for each in self._gateways():
-            face = each.router.views.face_of(user.principal)
+            face = _face(each, user)
             opened = {name: _opened_tokens(face, name) for name in face.catalog.toolboxes} | opened
             if each is gateway:
                 view = each.router.views.of_principal(user.principal)
@@ -569,9 +572,7 @@ class WorkbenchOnPage:
         return {"changes": found, "isLocked": any(each.config.lock is not None for each in self._gateways())}
 
     async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str, seen: str | None) -> Json:
-        self._owner_only(user)
-        if not user.may_decide:
-            raise Unavailable(403, NOT_A_PERSON)
+        self._deciders_only(user)
         from mcp_workbench.app.page_lock import accept
 
         for gateway in self._gateways():
@@ -613,9 +614,18 @@ class WorkbenchOnPage:
         # The others start a workbench on this machine.
         return [*map(_over_http, endpoints), *(await aside(self._connect) if user.is_owner else ())]
 
+    def _deciders_only(self, user: PageUser) -> None:
+        self._owner_only(user)
+        if not user.may_decide:
+            raise Unavailable(403, NOT_BY_TOKEN if user.principal == DEFAULT_PRINCIPAL else NOT_A_PERSON)
+
     def _owner_only(self, user: PageUser) -> None:
         if not user.is_owner:
             raise Unavailable(403, NOT_YOURS)
+
+
+def _face(gateway: Gateway, user: PageUser) -> Face:
+    return gateway.gate.face_by_identity(user.principal, user.identity)
 
 
 def _over_http(address: str | None) -> Json:

@@ -65,6 +65,15 @@ class TeamGate(Gate):
     def face_of(self, principal: str, face: Face) -> Face:
         return self.whole_face_of(principal) if self.access is None else self.access.face_of(principal)
 
+    def face_by_identity(self, principal: str, identity: object) -> Face:
+        """What is shown to somebody who has proved this identity, whatever other tokens of theirs prove; None: the
+        latest."""
+        from mcp_workbench.team.identity.identities import Identity
+
+        if self.access is None:
+            return self.whole_face_of(principal)
+        return self.access.face_of(principal, identity if isinstance(identity, Identity) else None)
+
     def steps(self) -> tuple[Step, ...]:
         access, oversight = self.access, self.oversight
         # The audit comes first, so that it learns of every outcome, including refusals by the others. The lock

@@ -99,15 +99,17 @@ class Access:
 
     # ── what principals see ──
 
-    def face_of(self, principal: str) -> Face:
-        role, whole = self.policy.role_of(principal), self._whole_face_of(principal)
+    def face_of(self, principal: str, identity: Identity | None = None) -> Face:
+        """`identity`: as one token of theirs proves it, instead of the latest."""
+        identity = self.policy.identities.of(principal) if identity is None else identity
+        role, whole = self.policy.role_of_identity(identity), self._whole_face_of(principal)
         # Nothing can be hidden from it: it uses the full face, without a separate catalogue.
         if role is None:
             return whole
         key = role, whole.catalog
         face = self._roles.get(key)
         if face is None:
-            face = self._roles[key] = self._face_for(whole, self.policy.identities.of(principal))
+            face = self._roles[key] = self._face_for(whole, identity)
             if len(self._roles) > MOST_ROLES:
                 # It is created again when needed.
                 self._roles.popitem(last=False)

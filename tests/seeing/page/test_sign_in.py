@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -72,7 +73,7 @@ UNKNOWN_NOW = AuthenticationChallenge("the provider does not answer", b"Bearer",
 @pytest.mark.parametrize(("found", "ends"), [("bob", False), (UNKNOWN_NOW, False), ("eve", True), (EXPIRED, True)])
 @pytest.mark.parametrize("is_later", [False, True])
 async def test_a_session_ends_with_its_key_or_token(found: Authentication, ends: bool, is_later: bool) -> None:
-    def check() -> Authentication | asyncio.Future[Authentication]:
+    def check(prove: Callable[[object], None]) -> Authentication | asyncio.Future[Authentication]:
         if not is_later:
             return found
         later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()

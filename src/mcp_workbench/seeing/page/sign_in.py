@@ -11,6 +11,7 @@ from contextvars import copy_context
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcp_workbench.engine.transport.http.server.authentication import (
     UNAVAILABLE,
@@ -42,10 +43,12 @@ class PageUser(Struct, frozen=True):
     name: str
     # Whether it is certainly a person and no server: only then may it approve.
     may_decide: bool = True
+    # What its key or token proves besides the principal, by which rules decide; None if nothing. Its type is theirs.
+    identity: object = None
 
 
-# Whose key or token it is now.
-Check = Callable[[], "Authentication | asyncio.Future[Authentication]"]
+# Whose key or token it is now, after telling what it proves.
+Check = Callable[[Callable[[object], None]], "Authentication | asyncio.Future[Authentication]"]
 
 
 class PageSession(Struct, eq=False):
@@ -59,6 +62,11 @@ class PageSession(Struct, eq=False):
     check: Check | None = None
     checked: float = 0.0
     is_key_given: bool = False
+
+    def prove(self, identity: object) -> None:
+        """Groups change: what is shown follows."""
+        if identity is not None and identity != self.user.identity:
+            self.user = replace(self.user, identity=identity)
 
 
 class PageSignIns:
@@ -106,7 +114,7 @@ class PageSignIns:
         elif session.check is not None and now - session.checked >= CHECK_INTERVAL:
             session.checked = now
             # What it proves is of this check alone, not of what else is done here.
-            found = copy_context().run(session.check)
+            found = copy_context().run(session.check, session.prove)
             if isinstance(found, asyncio.Future):
                 found.add_done_callback(lambda done: None if done.cancelled() else self._judge(id, done.result()))
             else:

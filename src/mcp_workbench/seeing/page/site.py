@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 
 from msgspec import DecodeError
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from mcp_workbench.engine.transport.http.server.authentication import Authentication, AuthenticationChallenge
 from mcp_workbench.engine.transport.http.server.pages import SiteRequest
@@ -71,7 +72,7 @@ _SIGN_IN: Final = """<!doctype html>
 _FORM: Final = """
 <form method="post" action="/login"><label>Key or token
 <input type="password" name="key" required autofocus autocomplete="current-password"></label>
-<button>Sign in</button></form>"""
+<button class="primary">Sign in</button></form>"""
 _NOT_SIGNED_IN: Final = "You are not signed in, or your session has ended."
 # What one user may have asked for and not been answered yet: calls and threads, which go on without the browser.
 MAX_REQUESTS_OF_ONE: Final = 16
@@ -216,18 +217,23 @@ class PageSite:
             _fail(writer, 403, "this page is opened by `mcp-workbench page`, and takes no keys")
             return
         keys = parse_qs(request.body.decode("latin-1")).get("key", [])
-        check = partial(request.identify, keys[-1].strip() if keys else "")
-        found = check()
+        key = keys[-1].strip() if keys else ""
+        proved: list[object] = []
+        found = request.identify(key, proved.append)
+        done = partial(self._identified, proved, partial(request.identify, key, is_again=True), request, writer)
         if isinstance(found, asyncio.Future):
-            found.add_done_callback(lambda done: self._identified(done.result(), check, request, writer))
+            found.add_done_callback(lambda found: done(found.result()))
         else:
-            self._identified(found, check, request, writer)
+            done(found)
 
-    def _identified(self, found: Authentication, check: Check, request: SiteRequest, writer: ResponseWriter) -> None:
+    def _identified(
+        self, proved: list[object], check: Check, request: SiteRequest, writer: ResponseWriter, found: Authentication
+    ) -> None:
         if isinstance(found, AuthenticationChallenge):
             request.refuse(found, _FORM_HEADERS + _HTML, self._form(f"Not signed in: {found.message}."))
         elif self._user_of is not None:
-            self._begin(self._user_of(found), request, writer, check)
+            user = replace(self._user_of(found), identity=proved[0] if proved else None)
+            self._begin(user, request, writer, check)
 
     def _begin(self, user: PageUser, request: SiteRequest, writer: ResponseWriter, check: Check | None = None) -> None:
         id = self.sign_ins.begin(user, check)
@@ -272,6 +278,7 @@ class PageSite:
     def _state(self, session: PageSession, given: PageInput | None) -> Json:
         user = session.user
         you = {"principal": user.name if user.is_owner else user.principal, "isOwner": user.is_owner}
+        you["mayDecide"] = user.may_decide
         return {"you": you, **self._workbench.state(user)}
 
     async def _tools(self, session: PageSession, given: PageInput) -> Answer:

@@ -36,9 +36,9 @@ MAX_NEW_LOG_LINES: Final = 50
 class Stream:
     """One open page."""
 
-    def __init__(self, writer: ResponseWriter, user: PageUser, is_valid: Callable[[], bool]) -> None:
+    def __init__(self, writer: ResponseWriter, session: PageSession, is_valid: Callable[[], bool]) -> None:
         self._writer = writer
-        self.user = user
+        self._session = session
         self.is_valid = is_valid
         self.lost = 0
         self.quiet_since = 0.0
@@ -52,6 +52,10 @@ class Stream:
     @property
     def is_over(self) -> bool:
         return self._writer.is_over
+
+    @property
+    def user(self) -> PageUser:
+        return self._session.user
 
     def may_see(self, principal: str) -> bool:
         return self.user.is_owner or principal == self.user.principal
@@ -100,7 +104,7 @@ class Streams:
     def open(self, writer: ResponseWriter, session: PageSession, is_valid: Callable[[], bool], state: Any) -> None:
         """Begin a stream, whose head has been written. There is room for it."""
         loop = asyncio.get_running_loop()
-        stream = Stream(writer, session.user, is_valid)
+        stream = Stream(writer, session, is_valid)
         stream.quiet_since = loop.time()
         writer.gone = lambda: self._close(stream)
         self._open.append(stream)

@@ -265,11 +265,11 @@ class Callers:
 
     def _outcome(self, head: RequestHead, found: Identity | TokenRejection, token: str = "") -> Authentication:
         if isinstance(found, Identity):
+            head.identity = found
             # A stream sends no further requests: its token must not affect requests with another token.
             if not head.is_of_stream:
                 subject = None if self._subjects is None or not token else self._tokens.subject(token)
                 self._recall(found, subject)
-                head.identity = found
                 # The body may arrive later, after a request of the same principal with another token.
                 head.recall = partial(self._recall, found, subject)
                 if token and not self.depends_on_peer and (standing := self._tokens.standing(token)) is not None:

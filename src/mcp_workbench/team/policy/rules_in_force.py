@@ -162,9 +162,10 @@ class Policy:
 
     def role_of(self, principal: str) -> Role | None:
         """What determines the items that this principal sees; None if nothing can be hidden from it."""
-        return self._role_of(self.identities.of(principal))
+        return self.role_of_identity(self.identities.of(principal))
 
-    def _role_of(self, identity: Identity) -> Role | None:
+    def role_of_identity(self, identity: Identity) -> Role | None:
+        """The same for what was proved by one token."""
         if identity in self._roles:
             return self._roles[identity]
         concerned = tuple(rule for rule in self.rules if rule.concerns(identity))

@@ -59,7 +59,7 @@ function drawFrame() {
 		el("p", `${workbench.version} · up ${seconds(now() - store.startedAt)}`),
 		el("p", { title: workbench.config }, workbench.config?.replace(/^.*(?=\/[^/]+\/[^/]+$)/, "…")),
 		workbench.address && el("p", workbench.address),
-		!you.isOwner && el("p", `as ${you.principal}`));
+		!you.isOwner && el("p", "as ", [you.principal, ...(store.state.groups ?? [])].join(", ")));
 }
 
 function drawStatus() {

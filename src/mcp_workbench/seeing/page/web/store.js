@@ -42,7 +42,7 @@ export const now = () => Date.now() / 1000 + store.clockOffset;
 
 export class Refused extends Error {
 	constructor(status, body) {
-		super(body.error ?? `The workbench answered ${status}.`);
+		super(body.error?.message ?? body.error ?? `The workbench answered ${status}.`);
 		this.status = status;
 		this.body = body;
 	}

@@ -16,6 +16,10 @@ function card(item, kind, title, ...children) {
 		children));
 }
 
+/** The buttons of a decision, for those who may make it. */
+const decisions = (...choices) => store.state.you.mayDecide !== false ? actions(...choices) :
+	el("p.soft", sentence("To decide, open this page with `mcp-workbench page` where the workbench runs."));
+
 function approval(item) {
 	const decide = (decision, done) => async () => {
 		await post("api/approve", { id: item.id, decision });
@@ -26,7 +30,7 @@ function approval(item) {
 		el("p", el("strong", item.client || "a client"), " asks for ", el("strong", item.principal), ` at ${clock(item.at, true)}`,
 			item.rule && [", because of ", el("code", item.rule)], left),
 		jsonBlock(item.arguments, { label: "Arguments of the call", whole: true }),
-		actions(
+		decisions(
 			{ label: "Allow once", class: "primary", run: decide("once", "Allowed once.") },
 			{ label: "Allow for an hour", run: decide("hour", "Allowed for an hour.") },
 			{ label: "Deny", class: "danger", run: decide("deny", "Denied.") }));
@@ -70,7 +74,7 @@ function definition(item) {
 		return "Accepted.";
 	};
 	return card(item, "warn", item.what || "Changed definition", place,
-		store.state.you.isOwner && actions({ label: "Accept the change", class: "primary", run: accept }));
+		store.state.you.isOwner && decisions({ label: "Accept the change", class: "primary", run: accept }));
 }
 
 function crashed(item) {

@@ -368,12 +368,19 @@ class Endpoint:
     def _serve_site(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> None:
         assert self._site is not None
 
-        def identify(key: str) -> Authentication | asyncio.Future[Authentication]:
+        def identify(
+            key: str, prove: Callable[[object], None], *, is_again: bool = False
+        ) -> Authentication | asyncio.Future[Authentication]:
             shown = head.for_stream()
-            shown.is_of_stream = False
+            shown.is_of_stream = is_again
             shown.is_slowed = self._throttle.is_slowed
             shown.headers = {**head.headers, "authorization": f"Bearer {key}"}
-            return self._admission.authenticate(shown)
+            found = self._admission.authenticate(shown)
+            if isinstance(found, asyncio.Future):
+                found.add_done_callback(lambda _: prove(shown.identity))
+            else:
+                prove(shown.identity)
+            return found
 
         def refuse(challenge: AuthenticationChallenge, headers: Headers, page: bytes) -> None:
             self.refuse(head, replace(refusal_of(challenge), page=(headers, page)), writer)

@@ -69,6 +69,15 @@ MAX_SITE_BODY: Final = 1024 * 1024
 SITE_HEADERS: Final = ("cookie", "sec-fetch-site", "x-csrf")
 
 
+class Identify(Protocol):
+    """Whose key or token this is, as at the MCP endpoint. `prove` is called with what it proves besides the principal,
+    once that is known; `is_again`: it was checked before, and affects no request."""
+
+    def __call__(
+        self, key: str, prove: Callable[[object], None], *, is_again: bool = False
+    ) -> Authentication | asyncio.Future[Authentication]: ...
+
+
 class SiteRequest(Struct, frozen=True):
     """A request for a site. The `Host` is ours; nothing else has been checked."""
 
@@ -76,8 +85,7 @@ class SiteRequest(Struct, frozen=True):
     # What follows `?`, as sent.
     query: bytes
     body: bytes
-    # Whose key or token this is, as at the MCP endpoint.
-    identify: Callable[[str], Authentication | asyncio.Future[Authentication]]
+    identify: Identify
     # Answers a failed attempt to sign in with a page and its headers; peers that fail often are slowed down.
     refuse: Callable[[AuthenticationChallenge, Headers, bytes], None]
 
