@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.context.data import Count, Need, catalogue, counter, halves, needs
+from bench.context.data import Count, Need, catalogue, counter, halves, needs, needs_by_set
 from bench.context.finding import Reached, reach, share, share_of_places, share_without_synonyms
 from bench.context.footprint import footprint
+from bench.context.learning import HEAD as LEARNING_HEAD
+from bench.context.learning import LearningRow, simulate
 from bench.context.opening import complete_share, open_each, per_tool
 from bench.context.routing import routed
 from bench.context.sets import HEAD, SetRow, compare
@@ -131,11 +133,13 @@ def _by_half(name: str, asked: list[Need], index: Index) -> list[Row]:
     ]
 
 
-def markdown(rows: list[Row], compared: list[SetRow], tokenizer: str) -> str:
+def markdown(rows: list[Row], compared: list[SetRow], learned: list[LearningRow], tokenizer: str) -> str:
     table = _table(
         [("measurement", "measured", "target", ""), ("---", "---:", "---:", "---"), *(row.cells() for row in rows)]
     )
     table += "\n\n" + _table([HEAD, ("---", *["---:"] * (len(HEAD) - 1)), *(row.cells() for row in compared)])
+    simulated = [LEARNING_HEAD, ("---", *["---:"] * (len(LEARNING_HEAD) - 1)), *(row.cells() for row in learned)]
+    table += "\n\nWhat learning from use gains, with simulated users:\n\n" + _table(simulated)
     machine = {**describe_machine(), "tokens": tokenizer, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     return f"{table}\n\nTaken on:\n\n" + "\n".join(f"- {key}: {value}" for key, value in machine.items())
 
@@ -172,9 +176,14 @@ def main(arguments: list[str]) -> int:
     compared = compare(options.data)
     for each in compared:
         print("  ".join(f"{cell:>16}" for cell in each.cells()))
+    asked = [need for part in needs_by_set(options.data, "livemcp").values() for need in part]
+    learned = simulate(catalogue(options.data, "livemcp"), asked)
+    for row_of_set in learned:
+        print("  ".join(f"{cell:>16}" for cell in row_of_set.cells()))
     if options.write:
         document = options.write.read_text(encoding="utf-8") if options.write.exists() else "# Performance\n"
-        options.write.write_text(with_section(document, markdown(rows, compared, tokenizer)), encoding="utf-8")
+        section = markdown(rows, compared, learned, tokenizer)
+        options.write.write_text(with_section(document, section), encoding="utf-8")
     return 0 if all(row.passed for row in rows) else 1
 
 

@@ -59,6 +59,12 @@ class Need(msgspec.Struct, frozen=True):
     text: str
     gold: list[list[str]]
     set: str
+    qid: str = ""
+
+    @property
+    def task(self) -> str:
+        """Needs of one task have the first part of this in common."""
+        return self.qid.partition("#")[0]
 
 
 def catalogue(folder: Path, name: str) -> list[Listed]:

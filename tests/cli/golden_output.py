@@ -171,6 +171,8 @@ CASES: Final = (
     Case("tokens"),
     Case("tokens --json"),
     Case("tokens nothing.json"),
+    Case("forget"),
+    Case("forget everything"),
     Case("demo nothing"),
     # The clients.
     Case("install"),

@@ -38,6 +38,7 @@ from mcp_workbench.errors import ConfigError, DownstreamError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.client_sign_ins import ClientSignIns
+    from mcp_workbench.app.use_memory import UseMemory
     from mcp_workbench.engine.catalog.replacement import Difference
     from mcp_workbench.engine.config.auth_settings import AuthConfig
     from mcp_workbench.engine.downstream.connection import Connection
@@ -76,6 +77,8 @@ class Options(Struct, frozen=True, kw_only=True):
     # What other instances of a cluster find when this one has ended.
     state: LastingState = LOCAL
     on_opened: tuple[Callable[[View, str], None], ...] = ()
+    # Whether searches learn from use, if the configuration does not say; None: they never do.
+    learns: bool | None = None
     # Where a generated token for clients over HTTP is stored. Shown only to our own user.
     token_file: str | None = None
 
@@ -134,7 +137,13 @@ class Gateway(ProcessOwner):
 
     def make_face(self, catalog: Catalog) -> Face:
         """The face over a catalogue, by the current configuration."""
-        return make_face(catalog, self.config, self.options)
+        return make_face(catalog, self.config, self.options, self._use_memory)
+
+    @cached_property
+    def _use_memory(self) -> UseMemory | None:
+        """What remembers what users need, where that is wanted. As of the start, because clients rely on it."""
+        learns = self.options.learns if self.config.learn is None else self.config.learn
+        return self.runtime.use_memory() if learns and self.options.learns is not None else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -307,7 +316,7 @@ class Gateway(ProcessOwner):
             # Rules hide and show items that no server has changed, so compare what clients see with what they saw.
             before = self.sessions.shown() if has_rules else {}
             self.config = plan.config
-            settings = _face_settings(plan.config, self.options)
+            settings = _face_settings(plan.config, self.options, self._use_memory)
             self.face.configure(settings)
             difference = self.catalog.replace(plan)
             if self.gate.users is not None:
@@ -516,14 +525,14 @@ def check_names(config: WorkbenchConfig, face: str) -> None:
             raise ConfigError(f"the {what} name `{name}` {found}, expected {expected}", hint=hint)
 
 
-def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options) -> Face:
+def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options, use_memory: UseMemory | None = None) -> Face:
     """The face selected by the command line, or else by the configuration."""
     module = import_module(FACES[options.face or config.face_in_force].module)
-    face: Face = module.make(catalog, _face_settings(config, options))
+    face: Face = module.make(catalog, _face_settings(config, options, use_memory))
     return face
 
 
-def _face_settings(config: WorkbenchConfig, options: Options) -> FaceSettings:
+def _face_settings(config: WorkbenchConfig, options: Options, use_memory: UseMemory | None) -> FaceSettings:
     return FaceSettings(
         options.separator or config.separator,
         options.prefix,
@@ -534,4 +543,5 @@ def _face_settings(config: WorkbenchConfig, options: Options) -> FaceSettings:
         config.programs is not None,
         config.clients,
         state=options.state,
+        use=use_memory,
     )

@@ -27,6 +27,7 @@ from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import SHORTAGE_HINTS, WorkbenchError, shortage
 
 if TYPE_CHECKING:
+    from mcp_workbench.app.use_memory import UseMemory
     from mcp_workbench.app.watching import PageOpener, Watching
     from mcp_workbench.engine.catalog.entry import ServerEntry
     from mcp_workbench.engine.config.auth_settings import AuthConfig
@@ -185,6 +186,7 @@ class Runtime:
         self._exchanges: TokenExchanges | None = None
         # Awaited when no task is left.
         self.on_end: list[Callable[[], Awaitable[None]]] = []
+        self._use_memory: UseMemory | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -293,6 +295,15 @@ class Runtime:
         from mcp_workbench.app.server_links import header_source
 
         return header_source(self, connection)
+
+    def use_memory(self) -> UseMemory:
+        """What users need, for all configurations that learn from it."""
+        from mcp_workbench.app.use_memory import UseMemory
+
+        if self._use_memory is None:
+            self._use_memory = UseMemory()
+            self.on_end.append(self._use_memory.close)
+        return self._use_memory
 
     def http(self) -> HttpClient:
         from mcp_workbench.engine.transport.http.client.http_client import HttpClient

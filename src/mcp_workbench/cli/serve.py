@@ -171,6 +171,8 @@ def options_of(parsed: Parsed) -> Options:
         list_timeout=FIRST_LIST_PATIENCE if (patience := _seconds(parsed, "list-timeout")) is None else patience,
         # Over stdio, stdout carries the protocol, so the audit log cannot go there.
         stdout_is_free=parsed.has("http"),
+        # Over HTTP, other people may be calling, who have to be asked first.
+        learns=not parsed.has("http"),
     )
 
 

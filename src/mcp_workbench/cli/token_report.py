@@ -13,12 +13,14 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from mcp_workbench.app.gateway import Options
+from mcp_workbench.app.use_memory import proposed_pins, read, use_file
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.engine.config.model import FaceName, WorkbenchConfig
 from mcp_workbench.engine.downstream.sharing import OWN_USER
 from mcp_workbench.engine.economy.costs import Cost, cost, flat_cost
 from mcp_workbench.engine.economy.forms import Form
 from mcp_workbench.engine.economy.tokens import tokens
+from mcp_workbench.engine.economy.tool import Tool
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.face.open_request import OpenRequest
 from mcp_workbench.engine.face.opening import opened
@@ -27,6 +29,10 @@ from mcp_workbench.engine.printable import plural
 
 FORMS: Final = tuple(form.value for form in Form)
 COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")
+# What fewer clients did may be chance; what fewer than most of them needed is not worth its tokens to the others.
+LEAST_CLIENTS: Final = 5
+LEAST_SHARE: Final = 0.6
+MAX_PROPOSALS: Final = 5
 ABOUT_FLAT: Final = (
     "Full is everything that servers sent, as in the flat list; the other forms leave out outputSchema and icons."
 )
@@ -60,6 +66,15 @@ class ToolboxCost(Struct):
     budget: int | None
 
 
+class Proposal(Struct):
+    """A tool to pin: how many of the last clients used it, and what it would cost every conversation."""
+
+    path: str
+    used: int
+    clients: int
+    tokens: int
+
+
 class Report(Struct):
     """The whole report, with what each conversation pays at its start: the two tools, pinned tools and the
     instructions."""
@@ -74,6 +89,7 @@ class Report(Struct):
     pinned: int
     instructions: int
     toolboxes: list[ToolboxCost]
+    proposals: list[Proposal] = []
 
     @property
     def flat(self) -> int:
@@ -123,7 +139,18 @@ def measure(config: WorkbenchConfig, engine: Engine) -> Report:
     if index.is_summary_missing:
         index.summarise()
     start = _start(face)
-    return Report(config.path, config.face_in_force, *_in_force(engine, config, start), config.plain, *start, toolboxes)
+    in_force = _in_force(engine, config, start)
+    proposals = _proposals(config, {tool.path: tool for tool in index.tools(face.catalog.entries())})
+    return Report(config.path, config.face_in_force, *in_force, config.plain, *start, toolboxes, proposals)
+
+
+def _proposals(config: WorkbenchConfig, known: dict[str, Tool]) -> list[Proposal]:
+    """Return the tools that most clients used and that are not pinned. Only the user pins: each pin costs every
+    conversation, and another list of tools empties the client's prompt cache."""
+    path = use_file(OWN_USER)
+    used = [] if path is None else proposed_pins(read(path), LEAST_CLIENTS, LEAST_SHARE)
+    wanted = [each for each in used if each[0] in known and each[0] not in config.pin]
+    return [Proposal(path, times, clients, flat_cost([known[path]])) for path, times, clients in wanted[:MAX_PROPOSALS]]
 
 
 def _in_force(engine: Engine, config: WorkbenchConfig, proxy: tuple[int, int, int]) -> tuple[int, int]:
@@ -184,6 +211,12 @@ def summary(report: Report) -> list[str]:
             f"Clients that defer tool definitions, such as Claude Code, get all {plural(report.tools, 'tool')} instead "
             "(face auto) and load those that they need."
         )
+    if report.proposals and report.face in ("proxy", "auto"):
+        lines.append('You can list these beside the two tools with "pin", at this cost in every conversation:')
+        lines += [
+            f"  {each.path}: used in {each.used} of {each.clients} sessions, {each.tokens:,} tokens"
+            for each in report.proposals
+        ]
     if report.unknown:
         count = len(report.unknown)
         lines.append(
@@ -267,6 +300,10 @@ def as_json(report: Report) -> dict[str, Any]:
         "flat": report.flat,
         "saved": round(report.saved, 4),
         "unknown": report.unknown,
+        "proposedPins": [
+            {"tool": each.path, "used": each.used, "sessions": each.clients, "tokens": each.tokens}
+            for each in report.proposals
+        ],
         "toolboxes": [
             {
                 "name": toolbox.name,

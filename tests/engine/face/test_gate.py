@@ -58,6 +58,7 @@ KEPT: dict[str, str] = {
     "router.call_list._List._failed": IN_FLIGHT,
     "router.call_list._List.origins": IN_FLIGHT,
     "router.call_list._List.restarted": IN_FLIGHT,
+    "face.use.ViewUse._called": "names of tools for a later search, whose face must have them",
     "router.lists.Lists._considered": BOOKKEEPING,
     "router.lists.Lists._waited_for": BOOKKEEPING,
     "router.step_runner.StepRunner._origins": "descriptions of calls for observers",

@@ -1,7 +1,8 @@
 """What each command does: one module per command, with the same name and a `run(parsed)` that returns the exit status.
 
 - Set up: `init`, `install`, `uninstall`, `undo`, `completion`, `add`, `remove`, `check`, `schema`, `doctor`, `sandbox`.
-- Use: `up`, `down`, `restart`, `reload`, `list`, `open`, `tokens`, `find`, `call`, `prompt`, `resource`, `demo`.
+- Use: `up`, `down`, `restart`, `reload`, `list`, `open`, `tokens`, `find`, `forget`, `call`, `prompt`, `resource`,
+  `demo`.
 - Look: `status`, `top`, `page`, `logs`. Sign in: `auth`, `login`, `logout`, `secret`.
 - Team: `approve`, `key`, `policy`, `audit`, `lock`, `cluster`, `trust`.
 

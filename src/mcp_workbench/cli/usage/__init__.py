@@ -35,6 +35,7 @@ ACTIONS: Final = {
     "doctor": {"--sandbox": "sandbox"},
     "up": {"--stop": "down", "--restart": "restart", "--reload": "reload"},
     "list": {"--open": "open", "--tokens": "tokens"},
+    "find": {"--forget": "forget"},
     "call": {"--prompt": "prompt", "--resource": "resource"},
     "auth": {"login": "login", "logout": "logout"},
     "team": {name: name for name in ("approve", "key", "policy", "audit", "lock", "cluster", "trust")},

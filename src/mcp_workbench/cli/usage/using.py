@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
-from mcp_workbench.cli.usage.options import CONFIG, CONNECT, DEBUG, HEADER, JSON, NO_CACHE, OUTPUT, PRIVATE, RAW
+from mcp_workbench.cli.usage.options import AS, CONFIG, CONNECT, DEBUG, HEADER, JSON, NO_CACHE, OUTPUT, PRIVATE, RAW
 from mcp_workbench.engine.faces import names_of_faces
 
 COMMANDS: Final = (
@@ -163,12 +163,26 @@ Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no s
         """
 Shows what the tools of every toolbox and server cost an agent, in tokens (bytes / 4): as a flat list, which is part of
 every conversation without the workbench; in each form that open_toolbox can show them in; and when a toolbox is opened
-within its budget. Counts the servers that have been listed before; --connect starts the others.
+within its budget. Counts the servers that have been listed before; --connect starts the others. Tools that most of your
+clients used are named, so that you can pin them.
 
 Exit code: 0, or 1 if a server that had to be started failed.
 """,
         (CONFIG, CONNECT, JSON, PRIVATE, DEBUG),
         takes=1,
+    ),
+    Command(
+        "forget [OPTIONS]",
+        "forget what searches have learned from your use",
+        """
+Deletes what your clients' searches have learned: which tools served which needs (stems of words and names of tools),
+and which tools each client used. Clients that are connected now keep what they know, and add what they have learned
+when they leave.
+
+Exit code: 0, even if nothing was learned; 1 if it cannot be deleted.
+""",
+        (AS, DEBUG),
+        takes=0,
     ),
     Command(
         "demo [SERVER [ARGUMENTS ...]]",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.replacement import Plan
     from mcp_workbench.engine.economy.fields import SearchDocument
     from mcp_workbench.engine.economy.index import Found, Hit, Index
+    from mcp_workbench.engine.economy.learned_needs import LearnedNeeds
     from mcp_workbench.engine.economy.tool import Tool
 
 WORDS_OF_A_TOOLBOX: Final = 8
@@ -74,16 +75,22 @@ class Indexed:
         self.index = index
         self.spans = spans
         self._starts = tuple(accumulate((span.tools for span in spans), initial=0))
-        self._last: tuple[tuple[str, int, frozenset[ServerTools] | None], Found] | None = None
+        self._last: tuple[tuple[object, ...], Found] | None = None
 
-    def search(self, query: str, limit: int, within: frozenset[ServerTools] | None = None) -> Found:
+    def search(
+        self,
+        query: str,
+        limit: int,
+        within: frozenset[ServerTools] | None = None,
+        learned: LearnedNeeds | None = None,
+    ) -> Found:
         """The best tools, among those of some servers. The last result is kept: it is needed to know which manifests to
         read, and again when they have been read."""
-        asked = query, limit, within
+        asked = query, limit, within, learned
         last = self._last
         if last is None or last[0] != asked:
             paths = None if within is None else set(chain.from_iterable(self._paths(within)))
-            self._last = last = asked, self.index.search(query, limit=limit, within=paths)
+            self._last = last = asked, self.index.search(query, limit=limit, within=paths, learned=learned)
         return last[1]
 
     def _paths(self, within: frozenset[ServerTools]) -> Iterator[list[str]]:

@@ -470,6 +470,13 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         title="Programs",
         needs_restart=True,
     )
+    learn: bool | None = setting(
+        Boolean(),
+        "Whether searches learn which tool served which need, from stems of words and names of tools alone. If unset, "
+        "they do for your own clients, but not over HTTP.",
+        title="Learning from use",
+        needs_restart=True,
+    )
     clients: dict[str, dict[str, object]] = setting(
         Deferred("client_settings", "CLIENTS"),
         "Settings for particular clients, by their name in `mcp-workbench help client-behaviour` or in their "

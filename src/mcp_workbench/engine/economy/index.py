@@ -18,6 +18,7 @@ import msgspec
 
 from mcp_workbench.engine.economy.actions import ACTIONS
 from mcp_workbench.engine.economy.fields import SearchDocument, fields
+from mcp_workbench.engine.economy.learned_needs import LEARNED, LearnedNeeds, words_of
 from mcp_workbench.engine.economy.postings import STEPS, Postings, numbers, post, rarity, read, written
 from mcp_workbench.engine.economy.query import QueryReader
 from mcp_workbench.engine.economy.synonyms import EVERYDAY, SYNONYMS
@@ -123,15 +124,31 @@ class Index:
         postings = read(data)
         return cls(postings) if postings is not None else None
 
-    def search(self, query: str, *, limit: int = 10, within: Container[str] | None = None) -> Found:
-        """The best `limit` tools for a query, among those whose key is in `within`."""
+    def words_of(self, query: str) -> tuple[str, ...]:
+        """The words of a need that may be kept (see `learned_needs`)."""
+        return words_of(self._read(query))
+
+    def search(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        within: Container[str] | None = None,
+        learned: LearnedNeeds | None = None,
+    ) -> Found:
+        """The best `limit` tools for a query, among those whose key is in `within`. What the user `learned` before
+        ranks higher."""
         scores = [0.0] * len(self.keys)
         covered: dict[int, float] = {}
-        wanted, values, asked_actions = self._read(query)
+        read = wanted, values, asked_actions = self._read(query)
         for term, weight in self._weigh(wanted).items():
             self._add(self._numbers[term], weight, scores, covered)
         for tool, share in covered.items():
             scores[tool] *= 1 + NAME_COVERED * share
+        if learned:
+            gain = LEARNED * (max(scores, default=0.0) or self._worth(wanted))
+            for tool, alike in learned.served(self, read).items():
+                scores[tool] += gain * alike
         keys = self.keys
         # In order, so that the first of equally good tools wins.
         matching = list(compress(self._every, scores))

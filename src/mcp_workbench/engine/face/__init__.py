@@ -9,8 +9,8 @@
 - `restricted_face` is a face for a role from which something is hidden.
 - `client_behaviour` is what is known of clients once they are connected.
 - `gate` is asked which face a principal sees, and before anything kept for it is used.
-- `view` is what one client has opened; `links` and `tasks` record which server issued a link or a task, `merged_skills`
-  combines the skills of several servers.
+- `view` is what one client has opened, `use` what it needed; `links` and `tasks` record which server issued a link or
+  a task, `merged_skills` combines the skills of several servers.
 - `renamed` and `wording` write definitions and results, `error_context` puts the path of a tool before its own error,
   `address_remarks` the remarks of `check` about addresses.
 """

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.face.client_behaviour import Behaviour, Recogniser
     from mcp_workbench.engine.face.kept_results import KeptResults, Shortening
     from mcp_workbench.engine.face.opening import Failures
+    from mcp_workbench.engine.face.use import UseRecorder
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ class FaceSettings(Struct, frozen=True):
     marks: tuple[str, ...] = ()
     # Where large results are left for other instances.
     state: LastingState = LOCAL
+    # Remembers what users need, where that is allowed.
+    use: UseRecorder | None = None
 
 
 class Face:
@@ -240,7 +243,9 @@ class Face:
         """The result of `open_toolbox`; `failures` by toolbox and server."""
         raise NotImplementedError
 
-    def preparation(self, request: OpenRequest, failures: Failures) -> Callable[[], Sequence[ServerEntry]] | None:
+    def preparation(
+        self, view: View, request: OpenRequest, failures: Failures
+    ) -> Callable[[], Sequence[ServerEntry]] | None:
         """Work that `opened` depends on and that is slow enough to need a thread. Returns the servers whose manifests
         have to be read before it is done again; None if there is nothing to do."""
         return None

@@ -383,7 +383,9 @@ class ProxyFace(Face):
     def own_resource(self, view: View, uri: str) -> bytes | None:
         return self.results.resource(view, uri) if uri.startswith(RESULTS) else None
 
-    def preparation(self, request: OpenRequest, failures: Failures) -> Callable[[], Sequence[ServerEntry]] | None:
+    def preparation(
+        self, view: View, request: OpenRequest, failures: Failures
+    ) -> Callable[[], Sequence[ServerEntry]] | None:
         """For a search, the index, and the servers of what is found."""
         if request.query is None or request.tools:
             return None
@@ -391,7 +393,8 @@ class ProxyFace(Face):
             return None
         from mcp_workbench.engine.face.toolbox_search import unread
 
-        return partial(self.tool_index.prepare, partial(unread, self.catalog, self.tool_index, request, failures))
+        find = partial(unread, self.catalog, self.tool_index, request, failures, view.use)
+        return partial(self.tool_index.prepare, find)
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """The requested definitions, the best tools for a query, or a toolbox."""
@@ -400,7 +403,7 @@ class ProxyFace(Face):
 
             if request.tools:
                 return definitions_result(self.catalog, request, failures)
-            return found_result(self.catalog, self.tool_index, request, failures)
+            return found_result(self.catalog, self.tool_index, request, failures, view.use)
         assert request.toolbox_name is not None
         view.opened[request.toolbox_name] = None
         view.changed.pop(request.toolbox_name, None)

@@ -40,13 +40,16 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.economy.index import Found
     from mcp_workbench.engine.economy.named_tools import Named
     from mcp_workbench.engine.economy.tool import Tool
+    from mcp_workbench.engine.face.use import ViewUse
 
 
 # ── search ──
 
 
-def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures) -> bytes:
-    """The best tools for a query, in one toolbox or in all."""
+def found_result(
+    catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures, use: ViewUse | None = None
+) -> bytes:
+    """The best tools for a query, in one toolbox or in all, for a client whose use is remembered or not."""
     from mcp_workbench.engine.economy.forms import Form
     from mcp_workbench.engine.economy.search_answer import LIMIT, NEXT_IN_RANK, answer
 
@@ -54,11 +57,14 @@ def found_result(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, 
     limit = request.limit or LIMIT
     indexed = tool_index.latest
     within = _within(tool_index, indexed, request, failures)
-    found = indexed.search(request.query, limit + NEXT_IN_RANK, within)
+    learned = None if use is None else use.needs()
+    if use is not None:
+        use.searched(indexed.index.words_of(request.query))
+    found = indexed.search(request.query, limit + NEXT_IN_RANK, within, learned)
     ranked = _ranked(tool_index, indexed, found)
     # A tool that stands in many toolboxes takes many places in the ranking, and one in the answer.
     if len(_different(ranked)) < limit and len(found.hits) < found.matched:
-        found = indexed.search(request.query, _TWINS * (limit + NEXT_IN_RANK), within)
+        found = indexed.search(request.query, _TWINS * (limit + NEXT_IN_RANK), within, learned)
         ranked = _ranked(tool_index, indexed, found)
     failed = unavailable(failures, budget_of(catalog, request)) if failures else []
     form = None if request.detail is None else Form(request.detail)
@@ -107,7 +113,9 @@ def _what_is_there(catalog: Catalog, tool_index: ToolIndex, inside: str | None) 
     return clip(f"Its tools: {', '.join(tools)}", _WHAT_IS_THERE) if tools else ""
 
 
-def unread(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures) -> Sequence[ServerEntry]:
+def unread(
+    catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failures: Failures, use: ViewUse | None = None
+) -> Sequence[ServerEntry]:
     """The servers of what a query finds whose manifests have not been read yet."""
     from mcp_workbench.engine.economy.search_answer import LIMIT, NEXT_IN_RANK
 
@@ -115,10 +123,11 @@ def unread(catalog: Catalog, tool_index: ToolIndex, request: OpenRequest, failur
     limit = request.limit or LIMIT
     indexed = tool_index.latest
     within = _within(tool_index, indexed, request, failures)
-    found = indexed.search(request.query, limit + NEXT_IN_RANK, within)
+    learned = None if use is None else use.needs()
+    found = indexed.search(request.query, limit + NEXT_IN_RANK, within, learned)
     places = [indexed.place(hit) for hit in found.hits]
     if len({name for _, name in places}) < limit and len(found.hits) < found.matched:
-        found = indexed.search(request.query, _TWINS * (limit + NEXT_IN_RANK), within)
+        found = indexed.search(request.query, _TWINS * (limit + NEXT_IN_RANK), within, learned)
         places = [indexed.place(hit) for hit in found.hits]
     entries = (tool_index.entry_of(span) for span in dict.fromkeys(span for span, _ in places))
     # Skills are in no index.

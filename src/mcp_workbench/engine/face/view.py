@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.replacement import Plan
     from mcp_workbench.engine.face.base import Face
     from mcp_workbench.engine.face.client_behaviour import Behaviour
+    from mcp_workbench.engine.face.use import ViewUse
     from mcp_workbench.engine.face.wording import Change
 
 
@@ -25,7 +26,18 @@ LONGEST_INFO: Final = 16 * 1024
 class View:
     """Belongs to a session, or to a principal in the modern era, which has no sessions."""
 
-    __slots__ = ("changed", "client", "client_info", "face", "gate", "missing", "opened", "principal", "shows_apps")
+    __slots__ = (
+        "changed",
+        "client",
+        "client_info",
+        "face",
+        "gate",
+        "missing",
+        "opened",
+        "principal",
+        "shows_apps",
+        "use",
+    )
     # What its client sees. Unset only in views without requests.
     face: Face
 
@@ -46,6 +58,8 @@ class View:
         self.changed: dict[str, Change] = {}
         # Servers that were unavailable when the client opened their toolbox, so it has not seen what they offer.
         self.missing: set[ServerEntry] = set()
+        # None where nothing is remembered.
+        self.use: ViewUse | None = None
 
     def introduced(self, client_info: bytes) -> View:
         """A copy of this view for a client that sends its `clientInfo`. Not stored, because others share this view."""
@@ -55,6 +69,7 @@ class View:
         view.opened, view.changed, view.missing = self.opened, self.changed, self.missing
         view.client_info = client_info
         view.client = self.face.recognise(client_info)
+        view.use = self.use
         return view
 
 
@@ -100,6 +115,11 @@ class Views:
 
     def _new(self, principal: str) -> View:
         view = View(principal, self._face, self._gate)
+        memory = self._face.settings.use
+        if memory is not None:
+            from mcp_workbench.engine.face.use import ViewUse
+
+            view.use = ViewUse(memory, principal)
         self.settle(view)
         return view
 
@@ -147,11 +167,15 @@ class Views:
     def end_session(self, view: View) -> None:
         """Drop the view of a session that has ended."""
         self.of_sessions.discard(view)
+        if view.use is not None:
+            view.use.end()
 
     def forget(self, principal: str) -> None:
         """Nobody with this principal is being served."""
-        self._of_principals.pop(principal, None)
-        self._of_clients.pop(principal, None)
+        views = [self._of_principals.pop(principal, None), *self._of_clients.pop(principal, {}).values()]
+        for view in views:
+            if view is not None and view.use is not None:
+                view.use.end()
 
     def on_replaced(self, catalog: Catalog, plan: Plan) -> None:
         """Adapt to a new configuration."""

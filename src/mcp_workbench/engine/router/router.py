@@ -514,6 +514,9 @@ class Router:
         if decision is None:
             call.pass_on(result)
             return
+        use = call.view.use
+        if use is not None and (decision.entry, decision.item) not in use.seen:
+            use.note(decision, result)
         if decision.entry.has_resources:
             call.view.face.links.note(call.view.principal, decision.entry, result)
             if decision.rewrite is not None:

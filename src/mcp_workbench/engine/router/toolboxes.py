@@ -65,7 +65,7 @@ class Toolboxes:
             # A new configuration has replaced some of them meanwhile.
             return face.resolve_tool(call.view, call.params)
         for _ in range(MOST_PREPARATIONS):
-            preparation = face.preparation(request, failures)
+            preparation = face.preparation(call.view, request, failures)
             if preparation is None:
                 break
             # In a thread, because thousands of tools take a moment and other calls must not wait.

@@ -1,0 +1,182 @@
+"""What the users of this machine need, in files of theirs: for the ranking of searches, and for proposals of pins.
+
+Owns the files (0600, one for each user in the state folder) and their bounds. They hold stems of needs, names of tools
+and days, and neither arguments nor results. Read at the first search of a client, written when a client has left.
+Whatever goes wrong with them costs nothing but what was learned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.economy.learned_needs import LearnedNeeds
+
+MAX_NEEDS: Final = 500
+MAX_CLIENTS: Final = 50
+MAX_USE_DAYS: Final = 90
+# Ours are below 100 KiB; anything larger is not ours.
+MAX_USE_FILE_BYTES: Final = 1024 * 1024
+# Another workbench of the same user may be writing, which takes milliseconds.
+USE_LOCK_TIMEOUT: Final = 2.0
+_LOCK_INTERVAL: Final = 0.02
+_SECONDS_PER_DAY: Final = 86_400
+_USE_FILE_FORMAT: Final = 1
+FOLDER: Final = "use"
+
+Contents = dict[str, Any]
+
+
+class UseMemory:
+    """Of all users of one process (`face.use.UseRecorder`)."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
+        self._saving: asyncio.Task[None] | None = None
+        # By principal, what has not been written yet.
+        self._learned: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+        self._ended: dict[str, list[list[str]]] = {}
+
+    def needs_of(self, principal: str) -> LearnedNeeds:
+        from mcp_workbench.engine.economy.learned_needs import LearnedNeeds
+
+        path = use_file(principal, self._folder)
+        written = [] if path is None else read(path)["needs"]
+        pending = self._learned.get(principal, [])
+        return LearnedNeeds([*((words, tool) for _, words, tool in written), *pending])
+
+    def learn(self, principal: str, words: tuple[str, ...], tool: str) -> None:
+        learned = self._learned.setdefault(principal, [])
+        learned.append((words, tool))
+        del learned[:-MAX_NEEDS]
+
+    def end(self, principal: str, tools: list[str]) -> None:
+        self._ended.setdefault(principal, []).append(tools)
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.ensure_future(self._save())
+
+    async def close(self) -> None:
+        """Write everything that has not been written yet."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
+        await self._save()
+
+    async def _save(self) -> None:
+        from mcp_workbench.engine.blocking_work import aside
+
+        while self._learned or self._ended:
+            principal = next(iter(self._learned or self._ended))
+            path = use_file(principal, self._folder)
+            new = self._learned.pop(principal, []), self._ended.pop(principal, [])
+            if path is not None and any(new):
+                await aside(partial(add, path, *new))
+
+
+def use_file(principal: str, folder: str | None = None) -> str | None:
+    """The file of a user; None if there is no folder for it."""
+    if folder is None:
+        from mcp_workbench.engine.config.state_folder import state_path
+
+        folder = state_path(FOLDER)
+    if folder is None:
+        return None
+    if principal in OWN_PRINCIPALS:
+        return os.path.join(folder, "own.json")
+    import hashlib
+
+    return os.path.join(folder, f"{hashlib.sha256(principal.encode()).hexdigest()[:32]}.json")
+
+
+def read(path: str) -> Contents:
+    """What a file has that is not too old; nothing, if it is missing, damaged or not the user's alone."""
+    from msgspec import MsgspecError
+    from msgspec.json import decode
+
+    empty: Contents = {"needs": [], "clients": []}
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            stat = os.fstat(descriptor)
+            content = file.read(MAX_USE_FILE_BYTES + 1)
+        if stat.st_uid != os.geteuid() or stat.st_mode & 0o077 or len(content) > MAX_USE_FILE_BYTES:
+            return empty
+        found = decode(content)
+        oldest = int(time.time()) // _SECONDS_PER_DAY - MAX_USE_DAYS
+        needs = [
+            (int(day), tuple(map(str, words)), str(tool)) for day, words, tool in found["needs"] if int(day) >= oldest
+        ]
+        clients = [(int(day), list(map(str, tools))) for day, tools in found["clients"] if int(day) >= oldest]
+    except (OSError, MsgspecError, ValueError, TypeError, KeyError):
+        return empty
+    return {"needs": needs[-MAX_NEEDS:], "clients": clients[-MAX_CLIENTS:]}
+
+
+def add(path: str, needs: list[tuple[tuple[str, ...], str]], clients: list[list[str]]) -> None:
+    """Add to a file what was learned, and which tools each client used. A need that is known is renewed."""
+    from msgspec.json import encode
+
+    day = int(time.time()) // _SECONDS_PER_DAY
+    with suppress(OSError), _locked(path):
+        contents = read(path)
+        kept = {(words, tool): known for known, words, tool in contents["needs"]}
+        for words, tool in needs:
+            # Again at the end: the oldest are dropped first.
+            kept.pop((words, tool), None)
+            kept[words, tool] = day
+        contents["needs"] = [(known, words, tool) for (words, tool), known in kept.items()][-MAX_NEEDS:]
+        contents["clients"] = [*contents["clients"], *((day, tools) for tools in clients)][-MAX_CLIENTS:]
+        draft = f"{path}.{os.getpid()}.new"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(encode({"format": _USE_FILE_FORMAT, **contents}))
+        os.replace(draft, path)
+
+
+def forget(path: str) -> bool:
+    """Delete a file. False if there was none. Raises `OSError`."""
+    with _locked(path):
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def proposed_pins(contents: Contents, least_clients: int, least_share: float) -> list[tuple[str, int, int]]:
+    """The tools that many clients used, most first: the name, how many did, and how many there were."""
+    clients = contents["clients"]
+    used = Counter(tool for _, tools in clients for tool in set(tools))
+    if len(clients) < least_clients:
+        return []
+    often = [(tool, times) for tool, times in used.items() if times >= least_share * len(clients)]
+    return [(tool, times, len(clients)) for tool, times in sorted(often, key=lambda each: (-each[1], each[0]))]
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Alone with the file. Raises `OSError`."""
+    import fcntl
+
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        until = time.monotonic() + USE_LOCK_TIMEOUT
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOCK_INTERVAL)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,188 @@
+"""What users need, in files of theirs; and from the first search to the next client, through the whole workbench."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_workbench.app import use_memory
+from mcp_workbench.app.use_memory import MAX_CLIENTS, MAX_NEEDS, UseMemory, add, forget, proposed_pins, read, use_file
+from mcp_workbench.engine.face import use
+from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
+
+DAY = 86_400
+NEED = "nudge people that owe us money"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "use" / "own.json"
+
+
+def needs(path: Path) -> list[tuple[tuple[str, ...], str]]:
+    return [(words, tool) for _, words, tool in read(str(path))["needs"]]
+
+
+# ── files ──
+
+
+def test_what_was_learned_is_the_users_alone(file: Path) -> None:
+    add(str(file), [(("nudg", "owe"), "box/crm/remind")], [["box/crm/remind"]])
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    assert needs(file) == [(("nudg", "owe"), "box/crm/remind")]
+    file.chmod(0o644)
+    assert needs(file) == [], "others may have written it"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"needs": 1, "clients": []}', b'{"needs": [[1]], "clients": []}']
+)
+def test_a_damaged_file_is_as_good_as_none(file: Path, content: bytes) -> None:
+    file.parent.mkdir()
+    file.write_bytes(content)
+    file.chmod(0o600)
+    assert read(str(file)) == {"needs": [], "clients": []}
+    add(str(file), [(("a",), "t")], [])
+    assert needs(file) == [(("a",), "t")]
+
+
+def test_a_link_is_not_followed(file: Path, tmp_path: Path) -> None:
+    add(str(tmp_path / "elsewhere.json"), [(("a",), "t")], [])
+    file.parent.mkdir()
+    file.symlink_to(tmp_path / "elsewhere.json")
+    assert needs(file) == []
+
+
+def test_the_oldest_needs_make_room_and_known_ones_are_renewed(file: Path) -> None:
+    add(str(file), [((f"word{n}",), "t") for n in range(MAX_NEEDS)], [])
+    add(str(file), [(("word0",), "t"), (("new",), "t")], [["t"]] * (MAX_CLIENTS + 5))
+    found = needs(file)
+    assert len(found) == MAX_NEEDS and (("word0",), "t") in found and (("word1",), "t") not in found
+    assert found[-2:] == [(("word0",), "t"), (("new",), "t")]
+    assert len(read(str(file))["clients"]) == MAX_CLIENTS
+
+
+def test_needs_expire(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(str(file), [(("old",), "t")], [["t"]])
+    later = time.time() + (use_memory.MAX_USE_DAYS + 1) * DAY
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert read(str(file)) == {"needs": [], "clients": []}
+
+
+def test_forgetting(file: Path) -> None:
+    assert forget(str(file)) is False
+    add(str(file), [(("a",), "t")], [])
+    assert forget(str(file)) is True and needs(file) == []
+
+
+def test_each_user_has_a_file(tmp_path: Path) -> None:
+    files = {use_file(principal, str(tmp_path)) for principal in ("", "local", "ada", "https://idp#bob", "../x")}
+    assert len(files) == 4 and all(Path(str(each)).parent == tmp_path for each in files)
+
+
+def test_pins_are_proposed_for_what_most_clients_used() -> None:
+    clients = [(1, ["a", "b"])] * 3 + [(1, ["a"])] * 3
+    assert proposed_pins({"clients": clients}, 5, 0.6) == [("a", 6, 6)]
+    assert proposed_pins({"clients": clients}, 5, 0.5) == [("a", 6, 6), ("b", 3, 6)]
+    assert proposed_pins({"clients": clients[:4]}, 5, 0.5) == [], "too few to tell"
+
+
+async def test_what_was_not_written_yet_counts(tmp_path: Path) -> None:
+    memory = UseMemory(str(tmp_path))
+    memory.learn("ada", ("nudg",), "t")
+    assert memory.needs_of("ada") and not memory.needs_of("bob")
+    memory.end("ada", ["t"])
+    await memory.close()
+    assert read(str(use_file("ada", str(tmp_path))))["clients"] and not os.path.exists(str(use_file("", str(tmp_path))))
+
+
+# ── through the workbench ──
+
+
+def boxes() -> dict[str, dict[str, Server]]:
+    tools = [
+        tool("list_invoices", "List invoices that are unpaid, of people who owe money."),
+        tool("send_reminder", "Send a dunning letter."),
+        tool("find_customer", "Find a customer by name."),
+    ]
+
+    def answer(name: str, arguments: Any) -> Any:
+        if name == "find_customer":
+            return {"content": [{"type": "text", "text": "no such customer"}], "isError": True}
+        return {"content": [{"type": "text", "text": name}]}
+
+    return {"office": {"crm": Server(*tools, answer=answer)}}
+
+
+async def search(at: ConnectedClient, query: str = NEED) -> list[str]:
+    return [str(each["name"]) for each in (await at.open(query=query))["structuredContent"]["tools"]]
+
+
+def own_file() -> Path:
+    return Path(os.environ["XDG_STATE_HOME"]) / "mcp-workbench" / "use" / "own.json"
+
+
+LOCAL = {"learns": True}
+REMINDER = "office/crm/send_reminder"
+
+
+async def test_the_next_client_finds_what_served_the_need(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), options=LOCAL) as at:
+        before = await at.said(query=NEED)
+        assert await search(at) == ["list_invoices"]
+        await at.use(REMINDER, {"to": "secret@example.com"})
+        assert await at.said(query=NEED) == before, "the same bytes as long as this client is connected"
+        listed = await at.client.request("tools/list")
+    written = json.loads(own_file().read_text())
+    (need,) = written["needs"]
+    assert need[2] == REMINDER and written["clients"][0][1] == [REMINDER]
+    assert "secret" not in own_file().read_text() and "nudge people" not in own_file().read_text()
+    async with workbench_with(tmp_path, boxes(), options=LOCAL) as at:
+        assert await search(at) == ["list_invoices", "send_reminder"]
+        assert await at.client.request("tools/list") == listed, "the two tools are the same"
+
+
+async def test_a_call_that_failed_or_came_too_late_teaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with workbench_with(tmp_path, boxes(), options=LOCAL) as at:
+        await search(at)
+        await at.use("office/crm/find_customer")
+        await at.use(REMINDER)
+        await search(at, "write to debtors")
+        monkeypatch.setattr(use, "NEED_TIMEOUT", -1.0)
+        await at.use(REMINDER)
+    assert json.loads(own_file().read_text())["needs"] == []
+
+
+async def test_only_the_call_after_a_search_counts(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), options=LOCAL) as at:
+        await search(at)
+        await at.use(REMINDER)
+        await at.use("office/crm/list_invoices")
+        # A tool that was called before can serve another need.
+        await search(at, "write to debtors")
+        await at.use(REMINDER)
+    written = json.loads(own_file().read_text())
+    assert [tool for _, _, tool in written["needs"]] == [REMINDER, REMINDER]
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "learns"),
+    [
+        pytest.param({"learns": True}, {"learn": False}, False, id="refused"),
+        pytest.param({"learns": False}, {}, False, id="over HTTP"),
+        pytest.param({"learns": False}, {"learn": True}, True, id="over HTTP with consent"),
+        pytest.param({}, {"learn": True}, False, id="a command"),
+    ],
+)
+async def test_who_agrees(tmp_path: Path, options: dict[str, Any], settings: dict[str, Any], learns: bool) -> None:
+    async with workbench_with(tmp_path, boxes(), options=options, **settings) as at:
+        await search(at)
+        await at.use(REMINDER)
+    assert own_file().exists() is learns
