@@ -181,3 +181,35 @@ async def test_definition_accepted_on_one_machine_is_shown_on_all(folder: Path) 
             assert time.monotonic() - began < REVOCATION_LIMIT
             assert (await call(there, "text"))[0]
         assert json.loads((b.folder / written.name).read_text()) == lock
+
+
+async def test_state_that_is_away_is_told_once_and_shown(folder: Path) -> None:
+    async with machines(folder) as rig:
+        a = await rig.start("a", BOXES)
+        config = str(a.folder / "workbench-config.json")
+
+        async def metric(name: str) -> float:
+            async with raw_client(a.port) as client:
+                got = await client.request("GET", "/metrics", authorization="Bearer operator")
+            (line,) = [each for each in got.body.decode().splitlines() if each.startswith(f"{name} ")]
+            return float(line.split()[1])
+
+        async def until_up(value: float) -> None:
+            async with asyncio.timeout(PATIENCE):
+                while await metric("workbench_state_up") != value:
+                    await asyncio.sleep(0.05)
+
+        await until_up(1)
+        assert await metric("workbench_state_latency_seconds") > 0
+        assert "the cluster's state is at valkey://127.0.0.1" in await a.run("status", "--long")
+        await rig.state.kill()
+        await until_up(0)
+        assert "is away" in await a.run("status")
+        assert "cannot be used" in (await a.fail("doctor", "--config", config))
+        await rig.state.start()
+        await until_up(1)
+        assert await metric("workbench_state_outages_total") == 1
+        assert "is away" not in await a.run("status")
+        log = a.process.stderr
+        assert log.count("the cluster's state at valkey://") == 2, log
+        assert log.count("is away:") == 1 and log.count("/0 is back\n") == 1

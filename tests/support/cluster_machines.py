@@ -110,6 +110,17 @@ class Instance:
 
     async def run(self, *arguments: str) -> str:
         """A command on this machine; what it printed."""
+        status, printed, complaint = await self._run(*arguments)
+        assert status == 0, complaint
+        return printed
+
+    async def fail(self, *arguments: str) -> str:
+        """A command that finds something wrong; everything that it printed."""
+        status, printed, complaint = await self._run(*arguments)
+        assert status, printed
+        return f"{printed}\n{complaint}"
+
+    async def _run(self, *arguments: str) -> tuple[int | None, str, str]:
         import sys
 
         pipe = asyncio.subprocess.PIPE
@@ -118,8 +129,7 @@ class Instance:
         )
         async with asyncio.timeout(PATIENCE):
             printed, complaint = await process.communicate()
-        assert process.returncode == 0, complaint.decode()
-        return printed.decode().strip()
+        return process.returncode, printed.decode().strip(), complaint.decode()
 
 
 def keys_of(folder: Path) -> KeyFolder:

@@ -391,6 +391,7 @@ class Gateway(ProcessOwner):
                 "clientNames": client_names(self.sessions),
                 "tokenFile": self.options.token_file,
                 "approvals": self.waiting_approvals(),
+                "clusterState": self.options.state.health(),
             }
         )
 

@@ -107,6 +107,7 @@ class Metrics:
             approvals_waiting=sum(each.approvals_waiting for each in gateways),
             audit_lost=sum(lost) if lost else None,
             spans_dropped=sum(each.dropped for each in senders) if senders else None,
+            state=self._runtime.owner.state.health(),
             tokens={name: n for each in gateways for name, n in self._tokens.of_toolboxes(each.catalog).items()},
             listed_tokens=self._listed_tokens(gateways[0]) if gateways else None,
         )

@@ -39,6 +39,7 @@ def needs_of(status: dict[str, Any]) -> list[Need]:
         *_approvals(status.get("approvals")),
         *(need for copies in servers for need in _sign_ins(copies)),
         *_configuration(status),
+        *_cluster_state(status.get("clusterState")),
         *(need for copies in servers for need in _definitions(copies)),
         *(need for copies in servers for need in _crashed(copies, status.get("serving"))),
         *(need for copies in servers for need in _sandboxes(copies)),
@@ -71,6 +72,15 @@ def _sign_ins(copies: ServerCopies) -> Iterator[Need]:
 
 def _login(copies: ServerCopies) -> str:
     return f"mcp-workbench auth login {quote(copies.label)}"
+
+
+def _cluster_state(state: object) -> Iterator[Need]:
+    if isinstance(state, dict) and state["problem"]:
+        yield Need(
+            f"the cluster's state at {one_line(state['address'])} is away: {one_line(state['problem'])}",
+            (f"{state['waiting']} values wait to be written; calls go on",),
+            "mcp-workbench team cluster status",
+        )
 
 
 def _configuration(status: dict[str, Any]) -> Iterator[Need]:

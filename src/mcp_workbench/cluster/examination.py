@@ -44,6 +44,7 @@ class ClusterReport(Struct, rename="camel"):
     latency_seconds: float | None = None
     clock_difference_seconds: float | None = None
     used_bytes: int | None = None
+    is_own_key: bool = True
     # Each with what to do about it.
     problems: list[tuple[str, str]] = []
 
@@ -64,13 +65,16 @@ async def examine(config: ClusterConfig, folder: str, password: str | None) -> C
         await link.run([("PING",)], is_probe=True)
         # Once more: the first one has connected.
         before = time.time()
-        clock, about, memory = await link.run([("TIME",), ("INFO", "server"), ("INFO", "memory")])
+        clock, about, memory, mark = await link.run(
+            [("TIME",), ("INFO", "server"), ("INFO", "memory"), ("GET", state.key_mark_at)]
+        )
         report.latency_seconds = link.latency
         # Within the round trip, wherever in it the server has looked at its clock.
         theirs = int(clock[0]) + int(clock[1]) / 1e6
         middle = (before + time.time()) / 2
         report.clock_difference_seconds = round(theirs - middle, 3)
         report.server = _server_of(about)
+        report.is_own_key = state.is_own_key(mark)
         report.used_bytes = int(memory.get("used_memory", 0)) if isinstance(memory, dict) else None
         for value in (await state.find_all(INSTANCE, "")).values():
             try:
@@ -83,7 +87,7 @@ async def examine(config: ClusterConfig, folder: str, password: str | None) -> C
     finally:
         await link.close()
     report.instances.sort(key=lambda each: (each.host, each.address or "", each.instance))
-    report.problems += _judged(report, state.refused)
+    report.problems += _judged(report)
     return report
 
 
@@ -94,14 +98,14 @@ def _server_of(about: object) -> str | None:
     return f"{name} {about.get('valkey_version') or about.get('redis_version')}"
 
 
-def _judged(report: ClusterReport, refused: int) -> list[tuple[str, str]]:
+def _judged(report: ClusterReport) -> list[tuple[str, str]]:
     found = []
     difference = report.clock_difference_seconds or 0.0
     if abs(difference) > MAX_CLOCK_DIFFERENCE:
         text = f"the clock of the state server differs from this machine's by {abs(difference):.1f} s"
         found.append((text, "synchronise the clocks of all machines (chrony, systemd-timesyncd)"))
-    if refused:
-        text = f"{refused} instances in the cluster's state were not written with this key"
+    if not report.is_own_key:
+        text = "other instances use the cluster's state under this name with another key"
         found.append((text, "give all instances the same key, or the cluster another `name`"))
     if (report.latency_seconds or 0.0) > LATENCY_LIMIT:
         text = f"the state server takes {1000 * (report.latency_seconds or 0):.0f} ms to answer"

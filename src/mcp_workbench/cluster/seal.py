@@ -78,6 +78,11 @@ class Seal:
         """A name for the state server: the same for the same parts, and telling nothing about them."""
         return hmac.digest(self._names, _joined(parts), "sha256")[:16].hex()
 
+    @property
+    def key_mark(self) -> bytes:
+        """The same for the same key, and telling nothing about it."""
+        return self.hidden("key").encode()
+
     def close(self, kind: str, principal: str, name: str, value: bytes, lifetime: float) -> bytes:
         place = self._place(kind, principal, self.hidden(kind, principal, name))
         now = self._now()

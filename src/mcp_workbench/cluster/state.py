@@ -21,7 +21,14 @@ from msgspec.msgpack import Decoder, Encoder
 from mcp_workbench.cluster.lease import LeasedPlace, claim
 from mcp_workbench.cluster.seal import Expired, OtherVersion, Seal, SealRefused
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
-from mcp_workbench.engine.lasting_state import INSTANCE, LastingState, StateKind, StateLease, StateUnavailable
+from mcp_workbench.engine.lasting_state import (
+    INSTANCE,
+    LastingState,
+    StateHealth,
+    StateKind,
+    StateLease,
+    StateUnavailable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +44,8 @@ MAX_BATCH_BYTES: Final = 1024 * 1024
 MAX_NOTICE_AGE: Final = 30.0
 # How many notices of an instance may be overtaken by a later one. The rest counts as replays.
 NOTICE_WINDOW: Final = 64
+# How long it is known which key is used after the last instance has ended.
+KEY_MARK_SECONDS: Final = 60
 # How often common kinds are read without a change, so that what is about to expire is written again.
 RENEWAL_INTERVAL: Final = 3600.0
 # SealRefused values that are logged each; further ones are counted.
@@ -88,6 +97,8 @@ class ClusterState(LastingState):
         # Values that were not accepted, and copies that were dropped before they could be written.
         self.refused = 0
         self.lost = 0
+        # Whether others use the state under this name with another key.
+        self.has_other_key = False
         # Whom a principal's name stands for now. What was kept for an earlier holder of the name cannot be found.
         self.holder_of: Callable[[str], str] = lambda principal: principal
         # What our heartbeat says of us.
@@ -101,6 +112,12 @@ class ClusterState(LastingState):
     def waiting(self) -> int:
         """How many copies wait to be written."""
         return len(self._pending)
+
+    def health(self) -> StateHealth:
+        link = self.link
+        return StateHealth(
+            link.address, link.problem, link.latency, link.outages, len(self._pending), self.lost, self.refused
+        )
 
     # ── writing ──
 
@@ -423,9 +440,13 @@ class ClusterState(LastingState):
         # Our last heartbeat is missing if the server has started empty.
         commands: list[tuple[str | bytes | int, ...]] = [("HGET", self._listed_at(INSTANCE, ""), hidden)]
         commands += [*self._written(place, self.describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
+        # The first to come says which key is used: names are hidden with it, so with a wrong one nothing is found.
+        commands += [("SET", self.key_mark_at, self._seal.key_mark, "NX", "EX", KEY_MARK_SECONDS)]
+        commands += [("GET", self.key_mark_at)]
         followed = list(self._followers)
         commands += [("MGET", *map(self._counter, followed))] if followed else []
         last, *replies = await self.link.run(commands, is_probe=True)
+        self._note_key(replies[-2 if followed else -1])
         if followed:
             self._note_counts(followed, replies[-1])
         had_beaten, self._has_beaten = self._has_beaten, True
@@ -434,6 +455,23 @@ class ClusterState(LastingState):
                 keep_again()
         if was_away or self._pending:
             self._has_work.set()
+
+    @property
+    def key_mark_at(self) -> str:
+        return f"{self._prefix}key"
+
+    def is_own_key(self, mark: bytes | None) -> bool:
+        """Whether this mark is that of our key. None: nobody has left one."""
+        return mark in (None, self._seal.key_mark)
+
+    def _note_key(self, mark: bytes | None) -> None:
+        had_other, self.has_other_key = self.has_other_key, not self.is_own_key(mark)
+        if self.has_other_key and not had_other:
+            log.error(
+                "other instances use the cluster's state at %s with another key; give all of them the same, or this "
+                "cluster another `name`",
+                self.link.address,
+            )
 
     async def leave(self) -> None:
         """Write the rest, and say that we are gone."""

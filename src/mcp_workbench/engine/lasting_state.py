@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from msgspec import Struct
+
 
 class StateKind(NamedTuple):
     """One kind of state: how long it is kept, and how much of it."""
@@ -51,6 +53,22 @@ SIGN_IN: Final = StateKind("sign-in", 90 * 24 * 3600.0, 200, 128 * 1024, stays_w
 # Definitions that differ from the lock file and were accepted, by server and item.
 ACCEPTED: Final = StateKind("accepted", 30 * 24 * 3600.0, 5000, 16 * 1024, is_common=True, is_renewed=True)
 KINDS: Final = (SESSION, OPENED, RESULT, TASK, INSTANCE, NAMED_KEY, REVOKED_KEY, APPROVAL, WAITING, SIGN_IN, ACCEPTED)
+
+
+class StateHealth(Struct, frozen=True, rename="camel"):
+    """How the state is doing, for people and metrics."""
+
+    address: str
+    # Why it cannot be used now; None while it can.
+    problem: str | None
+    # Of the last round trip; None before the first.
+    latency_seconds: float | None
+    # How often it went away.
+    outages: int
+    # Copies that wait to be written, that were dropped before they could be, and that were refused when they were read.
+    waiting: int
+    lost: int
+    refused: int
 
 
 class StateUnavailable(Exception):
@@ -96,6 +114,10 @@ class LastingState:
         """Whether calls are to be refused that depend on what other instances count and decide: they cannot be asked,
         and the user does not want us to decide alone."""
         return False
+
+    def health(self) -> StateHealth | None:
+        """None if there is nothing that could be away."""
+        return None
 
     def keep(self, kind: StateKind, principal: str, name: str, value: bytes) -> None:
         """Leave a copy. Returns at once; it is written soon, and later if that is not possible now."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
+from mcp_workbench.engine.lasting_state import StateHealth
 from mcp_workbench.engine.observe.call_figures import BOUNDS, OTHER, CallFigures, Histogram, ItemFigures, Label
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -75,6 +76,8 @@ class WorkbenchFacts(NamedTuple):
     audit_lost: int | None
     # Calls whose traces were lost; None if none are sent.
     spans_dropped: int | None = None
+    # Of a cluster; None without one.
+    state: StateHealth | None = None
     # Of all definitions of tools, by toolbox; and of the list that our own user's clients get, if it is known.
     tokens: Mapping[str, int] = {}
     listed_tokens: int | None = None
@@ -121,6 +124,7 @@ def exposition(figures: CallFigures, facts: WorkbenchFacts, *, per_tool: bool, i
         *_servers(facts),
         *_context(facts),
         *_events(figures, facts),
+        *(() if facts.state is None else _state(facts.state)),
         *_process(facts),
     )
     text = "".join(family.text(is_open=is_open) for family in families)
@@ -254,6 +258,22 @@ def _events(figures: CallFigures, facts: WorkbenchFacts) -> Iterable[Family]:
     for toolbox, tokens in figures.saved.items():
         saved.add(tokens, toolbox=toolbox)
     return approvals, waiting, denied, sign_ins, refused, lost, dropped, saved
+
+
+def _state(state: StateHealth) -> Iterable[Family]:
+    """Of a cluster."""
+    found = {
+        Family("workbench_state_up", "gauge", "Whether the cluster's state can be used."): int(state.problem is None),
+        Family("workbench_state_latency_seconds", "gauge", "Of its last round trip."): state.latency_seconds,
+        Family("workbench_state_outages", "counter", "How often it went away."): state.outages,
+        Family("workbench_state_waiting", "gauge", "Values that wait to be written there."): state.waiting,
+        Family("workbench_state_lost", "counter", "Values dropped before they could be written."): state.lost,
+        Family("workbench_state_refused", "counter", "Values that this cluster has not written."): state.refused,
+    }
+    for family, value in found.items():
+        if value is not None:
+            family.add(value)
+            yield family
 
 
 def _process(facts: WorkbenchFacts) -> Iterable[Family]:

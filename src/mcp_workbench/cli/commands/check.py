@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -106,6 +107,24 @@ def about_policy(config: WorkbenchConfig) -> list[str]:
     return never_taking_effect(config)
 
 
+def about_cluster(config: WorkbenchConfig, redactor: Redactor, *, connects: bool) -> list[tuple[str, str]]:
+    """Return what is wrong with the key and, if we may connect, the state server of a cluster, each with a hint."""
+    if config.cluster is None:
+        return []
+    try:
+        if connects:
+            from mcp_workbench.cli.commands.cluster import examined
+
+            return examined(config, redactor).problems
+        from mcp_workbench.cluster.seal import read_key
+
+        folder = os.path.dirname(config.path)
+        read_key(os.path.join(folder, os.path.expanduser(config.cluster.key.file)))
+    except ConfigError as error:
+        return [(error.message, error.hint or "")]
+    return []
+
+
 def run(parsed: Parsed) -> int:
     try:
         config = configuration(parsed, parsed.positional(0))
@@ -128,6 +147,9 @@ def run(parsed: Parsed) -> int:
     if (unpinned := about_unpinned(config.servers())) is not None:
         remark("note", unpinned)
         remark("hint", UNPINNED_HINT)
+    for text, hint in about_cluster(config, redactor, connects=parsed.has("connect")):
+        remark("warning", text)
+        remark("hint", hint)
     lacking = unresolved(config)
     if not parsed.has("connect"):
         # Without `--connect` nothing is run; with it, the server itself reports what it lacks.

@@ -111,6 +111,7 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     _show_rejected(screen, status.get("configuration"))
     for line in (status.get("lock") or "").splitlines():
         screen.line((line, "warn"), indent=2)
+    _show_cluster_state(screen, status.get("clusterState"))
     _show_approvals(screen, status.get("approvals"))
     servers = status["servers"]
     if not any(server["starts"] for server in servers):
@@ -118,6 +119,18 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
     if servers:
         clients = {client["pid"]: client["name"] or "" for client in status.get("clients") or ()}
         _show_servers(screen, grouped(servers), clients)
+
+
+def _show_cluster_state(screen: Screen, state: object) -> None:
+    if not isinstance(state, dict):
+        return
+    address = one_line(state["address"])
+    if state["problem"]:
+        text = f"the cluster's state at {address} is away: {one_line(state['problem'])}; {state['waiting']} values wait"
+        screen.line((text, "warn"), indent=2)
+    else:
+        latency = "" if state["latencySeconds"] is None else f", {1000 * state['latencySeconds']:.1f} ms"
+        screen.line(f"the cluster's state is at {address}{latency}", indent=2)
 
 
 def _show_token_file(screen: Screen, status: dict[str, Any]) -> None:
