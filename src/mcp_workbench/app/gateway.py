@@ -140,10 +140,10 @@ class Gateway(ProcessOwner):
         return make_face(catalog, self.config, self.options, self._use_memory)
 
     @cached_property
-    def _use_memory(self) -> UseMemory | None:
-        """What remembers what users need, where that is wanted. As of the start, because clients rely on it."""
+    def _use_memory(self) -> Callable[[], UseMemory] | None:
+        """Loads what remembers the needs of users, where that is wanted."""
         learns = self.options.learns if self.config.learn is None else self.config.learn
-        return self.runtime.use_memory() if learns and self.options.learns is not None else None
+        return self.runtime.use_memory if learns and self.options.learns is not None else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -526,14 +526,18 @@ def check_names(config: WorkbenchConfig, face: str) -> None:
             raise ConfigError(f"the {what} name `{name}` {found}, expected {expected}", hint=hint)
 
 
-def make_face(catalog: Catalog, config: WorkbenchConfig, options: Options, use_memory: UseMemory | None = None) -> Face:
+def make_face(
+    catalog: Catalog, config: WorkbenchConfig, options: Options, use_memory: Callable[[], UseMemory] | None = None
+) -> Face:
     """The face selected by the command line, or else by the configuration."""
     module = import_module(FACES[options.face or config.face_in_force].module)
     face: Face = module.make(catalog, _face_settings(config, options, use_memory))
     return face
 
 
-def _face_settings(config: WorkbenchConfig, options: Options, use_memory: UseMemory | None) -> FaceSettings:
+def _face_settings(
+    config: WorkbenchConfig, options: Options, use_memory: Callable[[], UseMemory] | None
+) -> FaceSettings:
     return FaceSettings(
         options.separator or config.separator,
         options.prefix,

@@ -85,8 +85,8 @@ class FaceSettings(Struct, frozen=True):
     marks: tuple[str, ...] = ()
     # Where large results are left for other instances.
     state: LastingState = LOCAL
-    # Remembers what users need, where that is allowed.
-    use: UseRecorder | None = None
+    # Loads what remembers the needs of users, where that is allowed.
+    use: Callable[[], UseRecorder] | None = None
 
 
 class Face:

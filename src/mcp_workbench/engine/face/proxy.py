@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.face.argument_check import ArgumentChecker
     from mcp_workbench.engine.face.kept_results import KeptResults, Shortening
     from mcp_workbench.engine.face.opening import Failures
+    from mcp_workbench.engine.face.use import ViewUse
 
 # What the two tools take together, written without spaces: below 300 tokens, by bytes as by tokenizers. What is left
 # of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
@@ -393,17 +394,26 @@ class ProxyFace(Face):
             return None
         from mcp_workbench.engine.face.toolbox_search import unread
 
-        find = partial(unread, self.catalog, self.tool_index, request, failures, view.use)
+        find = partial(unread, self.catalog, self.tool_index, request, failures, self._use_of(view))
         return partial(self.tool_index.prepare, find)
+
+    def _use_of(self, view: View) -> ViewUse | None:
+        if view.use is None and self.settings.use is not None:
+            # Nobody searches before the first answer.
+            from mcp_workbench.engine.face.use import ViewUse
+
+            view.use = ViewUse(self.settings.use(), view.principal)
+        return view.use
 
     def opened(self, view: View, request: OpenRequest, failures: Failures) -> bytes:
         """The requested definitions, the best tools for a query, or a toolbox."""
+        use = self._use_of(view)
         if request.tools or request.query is not None:
             from mcp_workbench.engine.face.toolbox_search import definitions_result, found_result
 
             if request.tools:
                 return definitions_result(self.catalog, request, failures)
-            return found_result(self.catalog, self.tool_index, request, failures, view.use)
+            return found_result(self.catalog, self.tool_index, request, failures, use)
         assert request.toolbox_name is not None
         view.opened[request.toolbox_name] = None
         view.changed.pop(request.toolbox_name, None)

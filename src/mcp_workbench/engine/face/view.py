@@ -58,7 +58,7 @@ class View:
         self.changed: dict[str, Change] = {}
         # Servers that were unavailable when the client opened their toolbox, so it has not seen what they offer.
         self.missing: set[ServerEntry] = set()
-        # None where nothing is remembered.
+        # None where nothing is remembered, and until it opens or searches a toolbox.
         self.use: ViewUse | None = None
 
     def introduced(self, client_info: bytes) -> View:
@@ -115,11 +115,6 @@ class Views:
 
     def _new(self, principal: str) -> View:
         view = View(principal, self._face, self._gate)
-        memory = self._face.settings.use
-        if memory is not None:
-            from mcp_workbench.engine.face.use import ViewUse
-
-            view.use = ViewUse(memory, principal)
         self.settle(view)
         return view
 
