@@ -7,14 +7,16 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mcp_workbench.cluster import state as module
 from mcp_workbench.cluster.seal import Seal
 from mcp_workbench.cluster.state import ClusterState
-from mcp_workbench.cluster.valkey_link import ValkeyLink
+from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
 from mcp_workbench.engine.lasting_state import INSTANCE, NAMED_KEY, RESULT, SESSION, TASK
 from tests.support.cluster_machines import StateServer, free_port, needs_state_server
 
@@ -105,8 +107,8 @@ async def test_many_users_may_arrive_at_once() -> None:
         one.keep(SESSION, "ann", "id", b"hers")
         await until(lambda: not one.waiting)
         other = await instances.start()
-        found = await asyncio.gather(*(other.find(SESSION, "ann", "id") for _ in range(20)))
-        assert found == [b"hers"] * 20
+        found = await asyncio.gather(*(other.find(SESSION, "ann", "id") for _ in range(500)))
+        assert found == [b"hers"] * 500
         assert not other.link.outages
 
 
@@ -315,3 +317,45 @@ async def test_notice_that_another_has_overtaken_is_heard() -> None:
         other._hear(notices[number])
     assert heard == [b"1", b"0", b"3", b"2", b"99", b"98"]
     await link.close()
+
+
+async def test_sentinels_say_which_server_to_use_now(tmp_path: Path) -> None:
+    """A real failover: the master is killed, and the Sentinel makes its replica the next one."""
+    ports = free_port(), free_port(), free_port()
+    password = "of-the-state"
+    async with AsyncExitStack() as stack:
+        # Replication writes a file.
+        options = ("--requirepass", password, "--masterauth", password, "--dir", str(tmp_path))
+        master = StateServer(ports[0], *options)
+        replica = StateServer(ports[1], *options, "--replicaof", "127.0.0.1", str(ports[0]))
+        for server in (master, replica):
+            await server.start()
+            stack.push_async_callback(server.kill)
+        file = tmp_path / "sentinel.conf"
+        file.write_text(
+            f"sentinel monitor main 127.0.0.1 {ports[0]} 1\nsentinel auth-pass main {password}\n"
+            "sentinel down-after-milliseconds main 300\nsentinel failover-timeout main 2000\n"
+        )
+        sentinel = StateServer(ports[2], config=file)
+        await sentinel.start()
+        stack.push_async_callback(sentinel.kill)
+        url = f"valkey+sentinel://127.0.0.1:{ports[2]},127.0.0.1:1/main/0"
+        link = ValkeyLink(url, password)
+        stack.push_async_callback(link.close)
+        assert link.address == url
+        await until_run(link, ("SET", "a", "1"))
+        await until_run(link, ("WAIT", "1", "100"), lambda reply: reply == 1)
+        await master.kill()
+        await until_run(link, ("SET", "a", "2"))
+        assert await link.run([("GET", "a")]) == [b"2"]
+
+
+async def until_run(
+    link: ValkeyLink, command: tuple[str, ...], is_expected: Callable[[Any], bool] = lambda reply: True
+) -> None:
+    async with asyncio.timeout(2 * PATIENCE):
+        while True:
+            with suppress(StateAway):
+                if is_expected((await link.run([command], is_probe=True))[0]):
+                    return
+            await asyncio.sleep(0.05)

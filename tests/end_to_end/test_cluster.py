@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -13,9 +12,9 @@ import pytest
 from mcp import Client
 
 from mcp_workbench.engine.lasting_state import OPENED, RESULT, SESSION
-from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client, written
-from tests.support.cluster_machines import PATIENCE, machines, needs_haproxy, needs_state_server
-from tests.support.workbench import logged, scripted_entry
+from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client
+from tests.support.cluster_machines import machines, needs_state_server
+from tests.support.workbench import scripted_entry
 
 pytestmark = [pytest.mark.processes, needs_state_server]
 
@@ -34,18 +33,16 @@ async def use(client: Client, tool: str, /, **arguments: Any) -> Any:
     return await client.call_tool("use_tool", {"tool": path, "arguments": arguments})
 
 
+async def begin_long_call(client: Any, headers: dict[str, Any]) -> Any:
+    """A call that does not end, and has become a stream that can be resumed."""
+    path = {"toolbox": "box", "server": "server", "tool": "hang"}
+    call = legacy("tools/call", {"name": "use_tool", "arguments": {"tool": path, "arguments": {}}}, id="long")
+    return await client.request(body=call, **headers)
+
+
 def text_of(result: Any) -> str:
     text: str = result.content[0].text
     return text
-
-
-def hanging(log: Path) -> list[object]:
-    return [each for each in logged(log, "tools/call") if each["params"]["name"] == "hang"]
-
-
-def parent_of(pid: int) -> int:
-    (line,) = [each for each in Path(f"/proc/{pid}/status").read_text().splitlines() if each.startswith("PPid:")]
-    return int(line.split()[1])
 
 
 async def test_legacy_session_goes_on_at_another_instance(folder: Path) -> None:
@@ -129,43 +126,47 @@ async def test_limit_is_one_limit_for_three_instances(folder: Path) -> None:
         assert 10 <= passed <= 12
 
 
-@needs_haproxy
-async def test_killed_instance_fails_its_calls_at_once_and_its_user_goes_on_elsewhere(folder: Path) -> None:
-    log = folder / "calls.log"
-    boxes = {"box": {"server": scripted_entry("--log", log)}}
+async def test_stream_of_a_killed_instance_ends_with_an_answer_at_another(folder: Path) -> None:
     async with machines(folder) as rig:
         token = rig.give_key("ann", "a", "b")
-        started = await rig.start("a", boxes), await rig.start("b", boxes)
-        instances = {each.process.process.pid: each for each in started}
-        url = await rig.balance(*instances.values())
+        one, other = await rig.start("a", BOXES), await rig.start("b", BOXES)
         headers: dict[str, Any] = {"authorization": f"Bearer {token}", "mcp_protocol_version": LEGACY}
-        async with raw_client(int(url.split(":")[2].split("/")[0])) as client:
+        async with raw_client(one.port) as client:
             response = await client.request(body=initialize(), authorization=f"Bearer {token}")
             headers["mcp_session_id"] = response.headers["mcp-session-id"]
-
-            def call(tool: str, id: int) -> Any:
-                path = {"toolbox": "box", "server": "server", "tool": tool}
-                return legacy("tools/call", {"name": "use_tool", "arguments": {"tool": path, "arguments": {}}}, id=id)
-
-            async def process(id: int) -> int:
-                answer = await client.request(body=call("pid", id), **headers)
-                assert answer.status == 200, answer.body
-                message = await answer.message() if answer.is_stream else answer.json
-                pid: int = message["result"]["structuredContent"]["pid"]
-                return pid
-
-            first = await process(100)
-            connections = [await client.connect() for _ in range(20)]
-            for number, each in enumerate(connections):
-                await each.send(written("POST", "/mcp", call("hang", number), **headers))
-            async with asyncio.timeout(PATIENCE):
-                while len(hanging(log)) < 20:
-                    await asyncio.sleep(0.02)
+            stream = await begin_long_call(client, headers)
+            begun = await stream.event()
             await rig.until_left(SESSION, "ann", headers["mcp_session_id"])
-            await instances[parent_of(first)].kill()
-            for each in connections:
-                # As a stream it had begun and breaks off, otherwise the balancer says it.
-                answer = await each.head()
-                assert answer.status in (502, 503) or b'"result"' not in await each.closed(), answer.status
-            assert await process(101) != first, "the same session, at the other instance"
-            assert len(hanging(log)) == 20, "none was made again"
+            await one.kill()
+        async with raw_client(other.port) as client:
+            resumed = await client.request("GET", last_event_id=begun.id, content_type=None, **headers)
+            answer = await resumed.message()
+            assert answer["id"] == "long"
+            assert "may have been accepted" in answer["error"]["message"]
+            await resumed.end()
+            nonsense = await client.request("GET", last_event_id="7-1-!!", content_type=None, **headers)
+            assert nonsense.status == 400
+
+
+async def test_notifications_before_a_client_has_reconnected_reach_it_at_another_instance(folder: Path) -> None:
+    async with machines(folder) as rig:
+        token = rig.give_key("ann", "a", "b")
+        flags = ("--face", "dynamic")
+        one, other = await rig.start("a", BOXES, *flags), await rig.start("b", BOXES, *flags)
+        headers: dict[str, Any] = {"authorization": f"Bearer {token}", "mcp_protocol_version": LEGACY}
+
+        def opening(box: str) -> Any:
+            return legacy("tools/call", {"name": "open_toolbox", "arguments": {"toolbox_name": box}})
+
+        async with raw_client(one.port) as client:
+            response = await client.request(body=initialize(), authorization=f"Bearer {token}")
+            headers["mcp_session_id"] = id = response.headers["mcp-session-id"]
+            stream = await client.request("GET", content_type=None, **headers)
+            begun = await stream.event()
+            assert (await (await client.connect()).request(body=opening("box"), **headers)).status == 200
+            await rig.until_left(SESSION, "ann", id, b'"box"')
+            await one.kill()
+        async with raw_client(other.port) as client:
+            assert (await client.request(body=opening("other"), **headers)).status == 200
+            resumed = await client.request("GET", last_event_id=begun.id, content_type=None, **headers)
+            assert (await resumed.message())["method"] == "notifications/tools/list_changed"

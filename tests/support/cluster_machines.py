@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from mcp_workbench.cluster.seal import Seal, new_key
 from mcp_workbench.cluster.state import ClusterState
-from mcp_workbench.cluster.valkey_link import ValkeyLink
+from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
 from mcp_workbench.engine.lasting_state import StateKind
 from mcp_workbench.team.identity.named_keys import KeyFolder
 from tests.support.client import RawClient
@@ -59,13 +59,18 @@ async def wait_for_port(port: int) -> None:
 class StateServer:
     """Redis or Valkey, which keeps nothing on the disk."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *options: str, config: Path | None = None) -> None:
+        """`config`: of a Sentinel, which writes into it."""
         self.port = port
+        self._options = options
+        self._config = config
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         assert STATE_SERVER is not None
-        command = (STATE_SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+        command = [STATE_SERVER, *([] if self._config is None else [str(self._config)])]
+        command += ["--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--appendonly", "no", *self._options] if self._config is None else ["--sentinel"]
         quiet = asyncio.subprocess.DEVNULL
         self.process = await asyncio.create_subprocess_exec(*command, stdin=quiet, stdout=quiet, stderr=quiet)
         await wait_for_port(self.port)
@@ -90,7 +95,8 @@ class StateServer:
 class Instance:
     """One workbench, with the folder of its user."""
 
-    def __init__(self, process: RawClient, folder: Path, port: int, environment: dict[str, str]) -> None:
+    def __init__(self, name: str, process: RawClient, folder: Path, port: int, environment: dict[str, str]) -> None:
+        self.name = name
         self.process = process
         self.folder = folder
         self.port = port
@@ -107,6 +113,15 @@ class Instance:
     async def kill(self) -> None:
         self.process.process.kill()
         await self.process.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.process.send_signal(number)
+
+    async def stop(self) -> None:
+        """As a service manager does, with time to drain."""
+        self.signal(signal.SIGTERM)
+        async with asyncio.timeout(2 * PATIENCE):
+            await self.process.process.wait()
 
     async def run(self, *arguments: str) -> str:
         """A command on this machine; what it printed."""
@@ -142,18 +157,29 @@ class Machines:
         self.state = state
         self.key = new_key()
         self._stack = stack
+        # By token, the id of the last legacy session.
+        self.session_ids: dict[str, str] = {}
 
     async def start(
-        self, name: str, boxes: dict[str, Any], *flags: object, port: int = 0, key: str | None = None, **settings: Any
+        self,
+        name: str,
+        boxes: dict[str, Any],
+        *flags: object,
+        port: int = 0,
+        key: str | None = None,
+        is_alone: bool = False,
+        **settings: Any,
     ) -> Instance:
-        """Start an instance on the machine with this name."""
+        """Start an instance on the machine with this name. `is_alone`: it is none of the cluster."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         key_file = folder / "cluster.key"
         key_file.write_text(key or self.key)
         key_file.chmod(0o600)
         cluster = {"state": f"valkey://127.0.0.1:{self.state.port}/0", "key": {"file": "cluster.key"}}
-        config = write_config(folder, boxes, cluster={**cluster, **settings.pop("cluster", {})}, **settings)
+        if not is_alone:
+            settings["cluster"] = {**cluster, **settings.get("cluster", {})}
+        config = write_config(folder, boxes, **settings)
         environment = {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
         environment |= {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
         command = workbench_command(config, "--http", f"127.0.0.1:{port}", "--token", "operator", *flags)
@@ -162,7 +188,7 @@ class Machines:
         await process.wait_for(lambda: "serving MCP at" in process.stderr or "error:" in process.stderr, "address")
         assert "error:" not in process.stderr, process.stderr
         served = int(process.stderr.partition("serving MCP at http://127.0.0.1:")[2].partition("/")[0])
-        return Instance(process, folder, served, environment)
+        return Instance(name, process, folder, served, environment)
 
     def give_key(self, name: str, *machines: str) -> str:
         """Give a user a named key, and copy it to these machines."""
@@ -176,9 +202,18 @@ class Machines:
     @asynccontextmanager
     async def client(self, url: str, token: str, mode: str, **options: Any) -> AsyncIterator[Client]:
         """The official client of either era."""
-        async with httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=30) as http:
+
+        async def note(response: httpx2.Response) -> None:
+            if (id := response.headers.get("mcp-session-id")) is not None:
+                self.session_ids[token] = id
+
+        many = httpx2.Limits(max_connections=None)
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(
+            headers=headers, timeout=30, limits=many, event_hooks={"response": [note]}
+        ) as http:
             transport = streamable_http_client(url, http_client=http)
-            async with Client(transport, mode=mode, read_timeout_seconds=30, **options) as client:
+            async with Client(transport, mode=mode, **{"read_timeout_seconds": 30, **options}) as client:
                 yield client
 
     async def until_left(self, kind: StateKind, principal: str, name: str, part: bytes = b"") -> None:
@@ -188,6 +223,10 @@ class Machines:
         try:
             async with asyncio.timeout(PATIENCE):
                 while True:
+                    if link.is_away:
+                        # We were busy ourselves.
+                        with suppress(StateAway):
+                            await link.run([("PING",)], is_probe=True)
                     # One that has seen nothing yet.
                     state = ClusterState(link, Seal(key, "mcp-workbench"), "mcp-workbench")
                     state.holder_of = self.holder_of
@@ -220,9 +259,12 @@ class Machines:
         port = free_port()
         written = (DEPLOY / "haproxy.cfg").read_text()
         head, _, tail = written.partition("    # instances\n")
-        servers = "".join(f"    server i{n} 127.0.0.1:{each.port}\n" for n, each in enumerate(instances))
+        servers = "".join(f"    server {each.name} 127.0.0.1:{each.port}\n" for each in instances)
+        told = "    http-response set-header X-Instance %s\n"
+        control = f"global\n    stats socket {self.folder / name}.sock level admin\n"
         config = self.folder / f"{name}.cfg"
-        config.write_text(head.replace("bind :8420", f"bind 127.0.0.1:{port}") + servers + tail.partition("\n\n")[2])
+        head = head.replace("bind :8420", f"bind 127.0.0.1:{port}")
+        config.write_text(control + head + told + servers + tail.partition("\n\n")[2])
         quiet = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
             *("haproxy", "-db", "-f", str(config)), stdin=quiet, stdout=quiet, stderr=quiet
@@ -230,6 +272,33 @@ class Machines:
         self._stack.push_async_callback(_end, process)
         await wait_for_port(port)
         return f"http://127.0.0.1:{port}/mcp"
+
+    async def instance_of(self, url: str, token: str) -> str:
+        """The name of the instance that this user is sent to."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].partition("/")[0]))
+        writer.write(f"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n".encode())
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        writer.close()
+        await writer.wait_closed()
+        return head.partition("x-instance: ")[2].partition("\r\n")[0]
+
+    async def until_up(self, *names: str, balancer: str = "haproxy") -> None:
+        """Until the balancer sends users to exactly these."""
+        async with asyncio.timeout(PATIENCE):
+            while await self._up(balancer) != set(names):
+                await asyncio.sleep(0.05)
+
+    async def _up(self, balancer: str) -> set[str]:
+        try:
+            reader, writer = await asyncio.open_unix_connection(self.folder / f"{balancer}.sock")
+        except OSError:
+            # It comes after the port.
+            return set()
+        writer.write(b"show stat\n")
+        rows = [line.split(",") for line in (await reader.read()).decode().splitlines()]
+        writer.close()
+        await writer.wait_closed()
+        return {row[1] for row in rows if row[0] == "workbench" and row[1] != "BACKEND" and row[17] == "UP"}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

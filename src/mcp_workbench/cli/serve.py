@@ -289,11 +289,13 @@ def _serve_http(
     proxy: ProxyConfig | None,
     cluster: ClusterInstance | None = None,
 ) -> int:
+    from msgspec.structs import replace
+
     from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
     from mcp_workbench.app.serving import Draining, serve_http
     from mcp_workbench.engine.run import run as run_loop
     from mcp_workbench.engine.transport.http.server.http_server import HttpOptions
-    from mcp_workbench.engine.transport.http.server.limits import Limits
+    from mcp_workbench.engine.transport.http.server.limits import RETRY_ELSEWHERE_MILLISECONDS, Limits
     from mcp_workbench.engine.transport.http.server.listening import UNIX_PREFIX, parse_address
     from mcp_workbench.engine.transport.open_files import raise_limit
 
@@ -321,6 +323,11 @@ def _serve_http(
     except ConfigError as error:
         return complain(error.message, error.hint)
     raise_limit()
+    limits = Limits(
+        message_bytes=gateway.config.max_message_bytes, body_bytes_in_all=gateway.config.max_pending_body_bytes
+    )
+    if cluster is not None:
+        limits = replace(limits, retry_milliseconds=RETRY_ELSEWHERE_MILLISECONDS)
     try:
         _refuse_ourselves(gateway.config, host, port)
         options = HttpOptions(
@@ -329,9 +336,7 @@ def _serve_http(
             authenticator=callers.authenticator,
             allow_hosts=(*parsed.values("allow-host"), *callers.hosts),
             allow_origins=tuple(parsed.values("allow-origin")),
-            limits=Limits(
-                message_bytes=gateway.config.max_message_bytes, body_bytes_in_all=gateway.config.max_pending_body_bytes
-            ),
+            limits=limits,
             unix_path=unix_path,
             is_open_to_others=parsed.has("allow-user"),
             tls=None if certificate is None else certificate.context,

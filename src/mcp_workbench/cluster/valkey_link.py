@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -26,8 +27,14 @@ log = logging.getLogger(__name__)
 # arrived from another instance.
 STATE_TIMEOUT: Final = 0.2
 MAX_CONNECTIONS_TO_STATE: Final = 8
+# What goes into one round trip, if many users arrive at once.
+MAX_JOINED: Final = 200
+# A round trip that ends later than its timeout by this much was not timed by the server, but by a busy event loop.
+LOOP_LAG: Final = 0.1
 # A subscription without any message for this long is made again: our own heartbeat would have come back.
 SILENCE_LIMIT: Final = 5.0
+SENTINEL_SUFFIX: Final = "+sentinel"
+SENTINEL_PORT: Final = 26379
 Argument = str | bytes | int
 
 
@@ -35,11 +42,22 @@ class StateAway(StateUnavailable):
     """The state server cannot be used now; the message says why."""
 
 
+class _Asked:
+    """Commands of one caller, and their replies once they are there."""
+
+    __slots__ = ("commands", "done", "failure", "replies")
+
+    def __init__(self, commands: Sequence[tuple[Argument, ...]]) -> None:
+        self.commands = commands
+        self.done = asyncio.Event()
+        self.replies: list[Any] = []
+        self.failure: Exception | None = None
+
+
 class ValkeyLink:
     def __init__(self, url: str, password: str | None = None) -> None:
         """Raises `ConfigError`."""
         try:
-            from valkey.asyncio import Valkey
             from valkey.asyncio.retry import Retry
             from valkey.backoff import NoBackoff
         except ImportError:
@@ -47,20 +65,21 @@ class ValkeyLink:
                 "`cluster` needs the Python package `valkey`, which is not installed", hint=package_hint("valkey")
             ) from None
         self.address = without_password(url)
-        never = Retry(NoBackoff(), 0)
-        options: dict[str, Any] = {"retry": never, "single_connection_client": False, "protocol": 2}
+        options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "protocol": 2}
+        options["socket_connect_timeout"] = STATE_TIMEOUT
         if password is not None:
             options["password"] = password
+        connect = _through_sentinels if urlsplit(url).scheme.endswith(SENTINEL_SUFFIX) else _directly
         try:
-            self._client: Valkey = Valkey.from_url(
-                url, socket_timeout=STATE_TIMEOUT, socket_connect_timeout=STATE_TIMEOUT, **options
-            )
+            self._client: Valkey = connect(url, {**options, "socket_timeout": STATE_TIMEOUT})
             # Reads for as long as there is nothing to read.
-            self._listening: Valkey = Valkey.from_url(url, socket_connect_timeout=STATE_TIMEOUT, **options)
+            self._listening: Valkey = connect(url, options)
         except ValueError as error:
             raise ConfigError(f"the address of the cluster's state cannot be used: {error}") from None
-        # Many users may arrive at once: they share a few connections.
+        # Many users may arrive at once: they share a few connections, and the round trips on them.
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS_TO_STATE)
+        self._asked: deque[_Asked] = deque()
+        self._trips: set[asyncio.Task[None]] = set()
         # Why it cannot be used now; None while it can, and before it was first used.
         self.problem: str | None = None
         # Seconds of the last round trip; None before the first.
@@ -76,25 +95,68 @@ class ValkeyLink:
         """Run these in one round trip and return their replies. Raises `StateAway`."""
         if self.problem is not None and not is_probe:
             raise StateAway(self.problem)
+        asked = _Asked(commands)
         began = time.monotonic()
         try:
-            async with asyncio.timeout(STATE_TIMEOUT), self._turns:
-                pipeline = self._client.pipeline(transaction=False)
-                for command in commands:
-                    pipeline.execute_command(*command)
-                replies = cast("list[Any]", await pipeline.execute(raise_on_error=False))
-            # Full, read-only, or not for us: what was to be written is not.
-            if (refused := next((each for each in replies if isinstance(each, Exception)), None)) is not None:
-                raise refused
+            try:
+                await self._wait(asked)
+            except TimeoutError:
+                # It was our own loop that was busy: the reply may have been there all the time.
+                if time.monotonic() - began < STATE_TIMEOUT + LOOP_LAG:
+                    raise
+                asked = _Asked(commands)
+                await self._wait(asked)
+            if asked.failure is not None:
+                raise asked.failure
         except (OSError, TimeoutError, _errors()) as error:
             _raise_if_cancelled()
             problem = _why(error)
             self._note(problem)
             raise StateAway(problem) from None
         _raise_if_cancelled()
-        self.latency = time.monotonic() - began
         self._note(None)
-        return replies
+        return asked.replies
+
+    async def _wait(self, asked: _Asked) -> None:
+        """Until these have been sent, by us or with those of another caller."""
+        self._asked.append(asked)
+        try:
+            async with asyncio.timeout(STATE_TIMEOUT):
+                async with self._turns:
+                    while asked in self._asked:
+                        joined = [self._asked.popleft() for _ in range(min(MAX_JOINED, len(self._asked)))]
+                        trip = asyncio.create_task(self._send(joined))
+                        self._trips.add(trip)
+                        trip.add_done_callback(self._trips.discard)
+                        # Others wait for it as well, whatever becomes of us.
+                        await asyncio.shield(trip)
+                await asked.done.wait()
+        finally:
+            with contextlib.suppress(ValueError):
+                self._asked.remove(asked)
+
+    async def _send(self, joined: list[_Asked]) -> None:
+        """Send the commands of several callers in one round trip."""
+        began = time.monotonic()
+        try:
+            pipeline = self._client.pipeline(transaction=False)
+            for asked in joined:
+                for command in asked.commands:
+                    pipeline.execute_command(*command)
+            async with asyncio.timeout(STATE_TIMEOUT):
+                replies = cast("list[Any]", await pipeline.execute(raise_on_error=False))
+        except (OSError, TimeoutError, _errors()) as error:
+            for asked in joined:
+                asked.failure = error
+                asked.done.set()
+            return
+        self.latency = time.monotonic() - began
+        for asked in joined:
+            own, replies = replies[: len(asked.commands)], replies[len(asked.commands) :]
+            # Full, read-only, or not for us: what was to be written is not.
+            asked.failure = next((each for each in own if isinstance(each, Exception)), None)
+            asked.replies = own
+            asked.done.set()
 
     def _note(self, problem: str | None) -> None:
         before, self.problem = self.problem, problem
@@ -125,6 +187,9 @@ class ValkeyLink:
                 _raise_if_cancelled()
 
     async def close(self) -> None:
+        for trip in self._trips:
+            trip.cancel()
+        await asyncio.gather(*self._trips, return_exceptions=True)
         for client in (self._client, self._listening):
             with contextlib.suppress(OSError, TimeoutError, _errors()):
                 async with asyncio.timeout(STATE_TIMEOUT):
@@ -150,6 +215,44 @@ def _why(error: BaseException) -> str:
         return f"no answer within {STATE_TIMEOUT * 1000:.0f} ms"
     # The library's own messages end with the address, which we say ourselves.
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def _directly(url: str, options: dict[str, Any]) -> Valkey:
+    from valkey.asyncio import Valkey
+
+    return cast("Valkey", Valkey.from_url(url, **options))
+
+
+def _through_sentinels(url: str, options: dict[str, Any]) -> Valkey:
+    """`valkey+sentinel://user@one:26379,two:26379/service/0`: whichever server the Sentinels call the master now.
+    Raises `ValueError`."""
+    from valkey.asyncio.sentinel import Sentinel
+
+    parts = urlsplit(url)
+    sentinels, service, database = sentinels_of(url)
+    if parts.scheme.startswith(("valkeys", "rediss")):
+        options = {**options, "ssl": True}
+    if parts.username:
+        options = {**options, "username": parts.username}
+    # Sentinels are asked within the same time; they have no password of their own.
+    own = {"socket_timeout": STATE_TIMEOUT, "socket_connect_timeout": STATE_TIMEOUT, "retry": options["retry"]}
+    known = Sentinel(sentinels, sentinel_kwargs=own, **options)  # type: ignore[no-untyped-call]
+    return cast("Valkey", known.master_for(service, db=database))
+
+
+def sentinels_of(url: str) -> tuple[list[tuple[str, int]], str, int]:
+    """The Sentinels, the service and the number of the database in an address. Raises `ValueError`."""
+    parts = urlsplit(url)
+    service, _, database = parts.path.strip("/").partition("/")
+    if not service or not (database or "0").isdecimal():
+        raise ValueError("after the Sentinels comes the name of the service, for example `/mymaster/0`")
+    found = []
+    for each in parts.netloc.rpartition("@")[2].split(","):
+        one = urlsplit(f"//{each}")
+        if not one.hostname:
+            raise ValueError("each Sentinel is a host, with or without a port")
+        found.append((one.hostname, one.port or SENTINEL_PORT))
+    return found, service, int(database or 0)
 
 
 def without_password(url: str) -> str:

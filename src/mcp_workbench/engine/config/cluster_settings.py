@@ -14,6 +14,8 @@ from mcp_workbench.engine.config.setting import REQUIRED, Declared, setting
 
 # Those with an `s` at the end are encrypted.
 SCHEMES: Final = ("valkey", "valkeys", "redis", "rediss", "unix")
+# Not the server itself, but Sentinels that know which one it is.
+SENTINEL_SCHEMES: Final = tuple(f"{scheme}+sentinel" for scheme in SCHEMES[:4])
 WhenAway = Literal["local", "refuse"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -26,7 +28,11 @@ class _StateAddress(Text):
         if text is None:
             return None
         parts = urlsplit(text)
-        if parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):
+        if parts.scheme in SENTINEL_SCHEMES:
+            if not parts.hostname or not parts.path.strip("/"):
+                reader.wrong(value, path, "an address such as `valkey+sentinel://one:26379,two:26379/mymaster/0`")
+                return None
+        elif parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):
             reader.wrong(value, path, "an address such as `valkeys://user@host:6379/0`")
             return None
         if parts.password is not None:
@@ -71,7 +77,8 @@ class ClusterConfig(Declared, frozen=True, kw_only=True, rename="camel"):
     state: str = setting(
         _StateAddress(),
         "The Valkey (7.2 or later) or Redis (7 or later) that keeps what must outlive an instance: "
-        "`valkeys://user@host:6379/0`, without TLS `valkey://`, or `unix:///path`. It sees encrypted values alone.",
+        "`valkeys://user@host:6379/0`, without TLS `valkey://`, or `unix:///path`; with Sentinels "
+        "`valkeys+sentinel://user@one:26379,two:26379/service/0`. It sees encrypted values alone.",
         REQUIRED,
     )
     key: KeyFileConfig = setting(

@@ -123,6 +123,8 @@ class Lists:
         if unread:
             return partial(self._load_and_prepare, unread, view, kind, reach)
         awaited = view.face.awaited(view)
+        if kind != "tools" and view.opened:
+            awaited = [*awaited, *(each for each in _never_listed(view) if each not in awaited)]
         unlisted = [entry for entry in awaited if not entry.is_available]
         known = [entry for entry in awaited if entry.is_available and not entry.is_live]
         if (unlisted or known) and view.face.client_of(view).health_check:
@@ -343,6 +345,13 @@ class Lists:
         elif may_start and connection.state not in (State.BACKOFF, State.FAILED):
             with contextlib.suppress(WorkbenchError):
                 await connection.ensure_listed()
+
+
+def _never_listed(view: View) -> list[ServerEntry]:
+    """Servers of opened toolboxes that nobody has listed here: their client opened them at another instance."""
+    toolboxes = view.face.catalog.toolboxes
+    opened = (entry for name in view.opened for entry in toolboxes.get(name, {}).values())
+    return [entry for entry in opened if entry.offer is None and entry.trouble is None]
 
 
 def _is_worth_asking(connection: Connection) -> bool:

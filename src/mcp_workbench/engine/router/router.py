@@ -65,7 +65,10 @@ LEAST_TO_SAY_ONCE: Final = 1024
 _twice: Final = re.compile(rb'"structuredContent"').search
 # In the capabilities of clients that show user interfaces of tools.
 APPS: Final = b"io.modelcontextprotocol/ui"
-UNKNOWN_STATE: Final = "`requestState` does not belong to any question asked here; send the request again without it"
+UNKNOWN_STATE: Final = (
+    "`requestState` does not belong to any question that waits here; the call that asked it may have been accepted. To "
+    "make it anew, send it without `requestState`"
+)
 
 
 ProgramRunner = Callable[["Router", RoutedCall, RunProgram], Awaitable[bytes]]

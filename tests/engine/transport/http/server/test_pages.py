@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mcp_workbench.engine.transport.http.server.authentication import BearerToken
 from mcp_workbench.engine.transport.http.server.pages import (
     WATCHED_SECONDS,
@@ -10,6 +12,7 @@ from mcp_workbench.engine.transport.http.server.pages import (
     PageResponse,
     ReadinessPage,
 )
+from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from tests.engine.transport.http.server.echoing import echoing
 from tests.engine.transport.http.server.raw_client import modern, modern_headers
 
@@ -59,13 +62,33 @@ async def test_a_server_that_leaves_says_so_and_serves_on() -> None:
         assert (await rig.client.request(body=modern("echo"), **modern_headers("echo"))).status == 200
 
 
+async def test_haproxy_sees_a_server_that_drains_leave_until_it_has_stopped() -> None:
+    async with echoing() as rig:
+        assert (await rig.client.request("GET", "/readyz?leaving=404")).status == 200
+        rig.server.drain()
+        connection = await rig.client.connect()
+        assert (await connection.request("GET", "/readyz?leaving=404")).status == 404, "drained, not failed"
+        assert (await connection.request("GET", "/readyz")).status == 503
+        refused = await connection.request(body=modern("echo"), **modern_headers("echo"))
+        assert refused.status == 503 and "shutting down" in refused.error["message"]
+        await rig.server.stop()
+        with pytest.raises(OSError):
+            await rig.client.connect()
+
+
+def asked(principal: str = "", target: bytes = b"/readyz") -> RequestHead:
+    head = RequestHead()
+    head.principal, head.target = principal, target
+    return head
+
+
 def test_whoever_has_not_polled_for_a_while_does_not_watch() -> None:
     now = 0.0
     page = ReadinessPage(None, lambda: now)
     assert not page.is_watched, "never asked"
     page = ReadinessPage(lambda principal: (True, b'{"a":1}'), lambda: now)
-    assert page.respond("token").body == b'{"a":1}'
-    assert page.respond("").body == b"{}"
-    assert page.is_watched
+    assert page.respond_to(asked("token")).body == b'{"a":1}'
+    assert page.respond_to(asked()).body == b"{}"
+    assert page.is_watched and not page.must_be_answered
     now = WATCHED_SECONDS + 1
     assert not page.is_watched, "it has not asked for a while"

@@ -132,9 +132,14 @@ class HttpServer:
         return self._endpoint.readiness.is_watched
 
     def drain(self) -> None:
-        """Accept no new connections or requests. Those in progress continue, and answers to questions are accepted."""
+        """Accept no new requests, and no connections but those of a load balancer that must see us leave. Requests in
+        progress continue, and answers to questions are accepted."""
         self.leave()
         self._endpoint.is_draining = True
+        if not self._endpoint.readiness.must_be_answered:
+            self._stop_listening()
+
+    def _stop_listening(self) -> None:
         for server in self._servers:
             server.close()
 
@@ -155,6 +160,7 @@ class HttpServer:
     async def stop(self) -> None:
         # End sessions and requests first, so that each connection has its last response; then finish writing.
         self.drain()
+        self._stop_listening()
         for recalling in list(self._endpoint.recalling):
             recalling.cancel()
         self._endpoint.sessions.end_all(SHUTTING_DOWN)

@@ -26,6 +26,9 @@ METRICS_PATH: Final = "/metrics"
 METRICS_HEADERS: Final = ("accept-encoding",)
 # Load balancers poll every few seconds, the slowest twice a minute.
 WATCHED_SECONDS: Final = 30.0
+# With this query, `/readyz` answers 404 instead of 503 while we leave. HAProxy then sends nobody else, and lets what is
+# under way finish (`http-check disable-on-404`); it takes a 503 for a failure, and may cut connections.
+LEAVING_QUERY: Final = b"leaving=404"
 _TEXT: Final[Headers] = b"content-type: text/plain\r\n"
 
 # Called with the principal that asks. Returns whether clients may be sent to us, and a JSON report for operators.
@@ -103,12 +106,13 @@ class Site(Protocol):
 class ReadinessPage:
     """Whether clients may be sent to us. Tracks whether a load balancer polls."""
 
-    __slots__ = ("_asked_at", "_is_leaving", "_now", "_readiness")
+    __slots__ = ("_asked_at", "_asked_to_drain_at", "_is_leaving", "_now", "_readiness")
 
     def __init__(self, readiness: Readiness | None, now: Callable[[], float]) -> None:
         self._readiness = readiness
         self._now = now
         self._asked_at: float | None = None
+        self._asked_to_drain_at: float | None = None
         self._is_leaving = False
 
     def leave(self) -> None:
@@ -118,24 +122,37 @@ class ReadinessPage:
     @property
     def is_watched(self) -> bool:
         """Whether a load balancer polls."""
-        return self._asked_at is not None and self._now() - self._asked_at < WATCHED_SECONDS
+        return self._is_recent(self._asked_at)
 
-    def respond(self, principal: str) -> PageResponse:
+    @property
+    def must_be_answered(self) -> bool:
+        """Whether a load balancer polls that would cut what is under way if nobody answered."""
+        return self._is_recent(self._asked_to_drain_at)
+
+    def _is_recent(self, at: float | None) -> bool:
+        return at is not None and self._now() - at < WATCHED_SECONDS
+
+    def respond_to(self, head: RequestHead) -> PageResponse:
         """Readiness is public; which servers are behind us is not."""
+        principal = head.principal
         self._asked_at = self._now()
+        wants_404 = head.target.partition(b"?")[2] == LEAVING_QUERY
+        if wants_404:
+            self._asked_to_drain_at = self._asked_at
         is_ready, report = (True, b"{}") if self._readiness is None else self._readiness(principal)
-        return PageResponse(
-            200 if is_ready and not self._is_leaving else 503, JSON_HEADERS, report if principal else b"{}"
-        )
+        status = 200 if is_ready else 503
+        if self._is_leaving:
+            status = 404 if wants_404 else 503
+        return PageResponse(status, JSON_HEADERS, report if principal else b"{}")
 
 
 def _respond_healthy(principal: str) -> PageResponse:
     return PageResponse(200, _TEXT, b"ok\n")
 
 
-def operator_pages(readiness: ReadinessPage) -> dict[str, Page]:
+def operator_pages(readiness: ReadinessPage) -> dict[str, Page | NegotiatedPage]:
     """Our own pages, by path."""
     return {
         HEALTH_PATH: Page(_respond_healthy),
-        READY_PATH: Page(readiness.respond, PageAccess.ANYBODY_AND_CALLERS),
+        READY_PATH: NegotiatedPage(readiness.respond_to, PageAccess.ANYBODY_AND_CALLERS),
     }

@@ -2,15 +2,21 @@
 
 A stream outlives its connections: sent events are kept for a while, and a client that lost its connection comes back
 with the id of the last event that it received. Ids are `stream-number`: they identify the stream and the position in
-it. Owns events and their order; knows nothing about which request they belong to.
+it. Where other instances may be asked to resume, they end with the id of the request, which can then be answered by one
+that does not have the stream. Owns events and their order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec import MsgspecError
+from msgspec.json import decode
 
 from mcp_workbench.engine.transport.allocator import KEPT_BYTES, trim_soon
 from mcp_workbench.engine.transport.http.server.limits import Limits
@@ -22,6 +28,9 @@ from mcp_workbench.engine.transport.http.sse import KEEP_ALIVE, encode_event
 STANDALONE: Final = 0
 # The measured size of a stream without its events, so that many small streams count too.
 STREAM_BYTES: Final = 1300
+# A request with a longer id gets event ids without it: they come back in a header.
+MAX_REQUEST_ID_BYTES: Final = 64
+MAX_EVENT_ID_LENGTH: Final = 160
 
 
 class ReplayBudget:
@@ -58,14 +67,25 @@ class ResumableStream:
         "_limits",
         "_read",
         "_resumed",
+        "_suffix",
         "_writers",
         "ended_at",
         "kept_bytes",
         "number",
     )
 
-    def __init__(self, number: int, budget: ReplayBudget, limits: Limits, dropped: Callable[[int], object]) -> None:
+    def __init__(
+        self,
+        number: int,
+        budget: ReplayBudget,
+        limits: Limits,
+        dropped: Callable[[int], object],
+        request: bytes | None = None,
+    ) -> None:
+        """`request`: the id of the request, as JSON, if its event ids are to tell it."""
         self.number = number
+        is_told = request is not None and len(request) <= MAX_REQUEST_ID_BYTES
+        self._suffix = f"-{urlsafe_b64encode(request).decode()}" if request is not None and is_told else ""
         # Called with its number when none of its events are left to be resumed.
         self._dropped = dropped
         # When the last message was sent; None while there may be more.
@@ -93,6 +113,10 @@ class ResumableStream:
     def unsent_bytes(self) -> int:
         """Bytes that its readers have not read yet."""
         return sum(writer.unsent_bytes for writer in self._writers)
+
+    def number_from(self, number: int) -> None:
+        """Number its events from here: larger than those of another instance, which had this stream before."""
+        self._last = self._read = number
 
     def open(self, writer: ResponseWriter, *, is_primed: bool, headers: Headers = NO_HEADERS) -> None:
         """Attach a connection, starting with the events that have not been written to any yet.
@@ -189,12 +213,31 @@ class ResumableStream:
             self._budget.release(self, size)
 
     def _name(self, number: int) -> str:
-        return f"{self.number}-{number}"
+        return f"{self.number}-{number}{self._suffix}"
 
 
-def parse_event_id(text: str) -> tuple[int, int] | None:
-    """The stream and number of one of our event ids; None for any other."""
-    stream, separator, number = text.partition("-")
-    if not (separator and len(text) <= 32 and text.isascii() and stream.isdecimal() and number.isdecimal()):
+class EventId(NamedTuple):
+    stream: int
+    number: int
+    # The id of the request that the stream answers, as JSON; None if it is not told.
+    request: bytes | None
+
+
+def parse_event_id(text: str) -> EventId | None:
+    """One of our event ids; None for any other."""
+    if len(text) > MAX_EVENT_ID_LENGTH or not text.isascii():
         return None
-    return int(stream), int(number)
+    stream, _, rest = text.partition("-")
+    number, _, request = rest.partition("-")
+    if not (stream.isdecimal() and number.isdecimal() and max(len(stream), len(number)) <= 20):
+        return None
+    return EventId(int(stream), int(number), _request_id(request) if request else None)
+
+
+def _request_id(encoded: str) -> bytes | None:
+    try:
+        id = urlsafe_b64decode(encoded)
+        decode(id, type=str | int)
+    except (binascii.Error, ValueError, MsgspecError):
+        return None
+    return id

@@ -16,6 +16,7 @@ from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
 from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, kind_and_id, version_in_answer
 from mcp_workbench.engine.transport.http.server.limits import Limits
+from mcp_workbench.engine.transport.http.server.modern_request import STREAM_HEADERS
 from mcp_workbench.engine.transport.http.server.response_writer import (
     NO_HEADERS,
     Headers,
@@ -36,12 +37,18 @@ from mcp_workbench.engine.transport.http.server.served_session import (
     cancellation,
     hand_over,
 )
+from mcp_workbench.engine.transport.http.sse import encode_event
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 
 # 256 bits cannot be guessed, whatever the number of sessions.
 ID_BYTES: Final = 32
 # The messages of one POST, each with its summary.
 Posted = list[tuple[bytes, MessageSummary]]
+
+LOST: Final = (
+    b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"the instance that served this request has ended, '
+    b'or its answer is no longer kept; the request may have been accepted, and is not repeated"}}'
+)
 
 # Around the id at the beginning of a result, as sessions write it.
 _ID_AT: Final = len(b'{"jsonrpc":"2.0","id":')
@@ -60,7 +67,7 @@ class LegacyResponse:
         self,
         writer: ResponseWriter,
         ids: set[bytes],
-        make_stream: Callable[[], ResumableStream],
+        make_stream: Callable[[set[bytes]], ResumableStream],
         timer: SharedTimer[LegacyResponse],
         now: float,
         is_primed: bool = False,
@@ -131,7 +138,7 @@ class LegacyResponse:
         """Become a stream and return it. None if the client disconnected before."""
         if self._stream is None and self._writer is not None:
             self._timer.discard(self)
-            self._stream = self._make_stream()
+            self._stream = self._make_stream(self.ids)
             self._stream.open(self._writer, is_primed=self.is_primed, headers=self._headers)
         return self._stream
 
@@ -210,8 +217,10 @@ class LegacySession:
     def take_over(self, saved: SavedSession) -> None:
         """Continue what another instance has begun."""
         self.revision = KNOWN.get(saved.revision)
-        # Its event ids name streams that are not here: ours must not be taken for them.
+        # Its event ids name streams that are not here: ours must not be taken for them, and events of the stream of
+        # notifications that it has not seen must not have numbers that it has.
         self._last_stream = int(time.time())
+        self._standalone().number_from(int(time.time() * 1000))
         self.session = saved.resume(self)
 
     def request(self, message: bytes, summary: MessageSummary, id: bytes, writer: ResponseWriter) -> None:
@@ -265,10 +274,14 @@ class LegacySession:
         if found is None:
             return False
         # Every client has a standalone stream, whether it was opened before or not.
-        stream = self._standalone() if found[0] == STANDALONE else self._streams.get(found[0])
+        stream = self._standalone() if found.stream == STANDALONE else self._streams.get(found.stream)
         if stream is not None:
-            stream.resume(writer, found[1])
-        return stream is not None
+            stream.resume(writer, found.number)
+        elif found.request is not None:
+            # It was another instance's: whoever waits for the answer must learn that there will be none.
+            writer.begin(200, STREAM_HEADERS)
+            writer.finish(encode_event(LOST % found.request, id=last_event_id))
+        return stream is not None or found.request is not None
 
     def _response(self, writer: ResponseWriter, ids: set[bytes]) -> LegacyResponse:
         table, revision = self._table, self.revision
@@ -410,17 +423,19 @@ class LegacySession:
             stream = self._stream(STANDALONE)
         return stream
 
-    def _new_stream(self) -> ResumableStream:
+    def _new_stream(self, ids: set[bytes]) -> ResumableStream:
         self._last_stream += 1
         if len(self._streams) > self._table.limits.kept_streams:
             ended = next((stream for stream in self._streams.values() if stream.ended_at is not None), None)
             if ended is not None:
                 ended.forget()
-        return self._stream(self._last_stream)
+        request = next(iter(ids)) if self._table.keeper is not None and len(ids) == 1 else None
+        return self._stream(self._last_stream, request)
 
-    def _stream(self, number: int) -> ResumableStream:
+    def _stream(self, number: int, request: bytes | None = None) -> ResumableStream:
         table = self._table
-        stream = self._streams[number] = ResumableStream(number, table.budget, table.limits, self._drop_stream)
+        stream = ResumableStream(number, table.budget, table.limits, self._drop_stream, request)
+        self._streams[number] = stream
         return stream
 
     def _drop_stream(self, number: int) -> None:
