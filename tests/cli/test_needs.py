@@ -49,7 +49,7 @@ def test_what_is_not_as_locked_or_has_changed_is_named() -> None:
         server("b", changed=["tool `read`"]),
     ]
     assert needs_of(status(*found, lock="there is no `workbench.lock`")) == [
-        Need("there is no `workbench.lock`"),
+        Need("there is no `workbench.lock`", do="mcp-workbench team lock creates it; review it before you commit it"),
         Need(
             "box/a offers something else than locked", ("tools: add, write", "instructions"),
             "mcp-workbench team lock diff",
@@ -73,6 +73,13 @@ def test_a_configuration_that_was_rejected_says_why() -> None:
     assert need.details == ("line 1", "line 2") and need.do == "mcp-workbench check"
 
 
+def test_host_that_a_person_has_decided_about_needs_nobody() -> None:
+    decided = server("c", refusedHosts={"x.com": 1, "y.com": 2}, hostDecisions={"x.com": False})
+    (need,) = needs_of(status(decided))
+    assert need.details == ("y.com (2)",)
+    assert not needs_of(status({**decided, "hostDecisions": {"x.com": False, "y.com": True}}))
+
+
 def test_what_a_sandbox_lacks_or_refused_is_named_but_not_what_every_server_lacks() -> None:
     usual = server("a", sandbox={"profile": "guard", "missing": ["cannot filter"]})
     lacking = server("b", sandbox={"profile": "contained", "missing": ["cannot limit its files"]})
@@ -82,6 +89,6 @@ def test_what_a_sandbox_lacks_or_refused_is_named_but_not_what_every_server_lack
         Need(
             "the sandbox of box/c refused it hosts",
             ("y.com (4), x.com (1)",),
-            "to allow one, add it to `network` of its `sandbox`",
+            "mcp-workbench page allows one now; for good, add it to `network` of its `sandbox`",
         ),
     ]

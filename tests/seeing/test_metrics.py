@@ -230,7 +230,7 @@ def test_hosts_that_a_sandbox_refused_are_counted_for_servers_that_have_any() ->
     usual = ServerFacts("box", "a", {"ready"}, 1, {}, 0, None, None)
     found = series(text_of(CallFigures(), facts(servers=(usual, usual._replace(server="b", refused=3)))))
     refused = {name: value for name, value in found.items() if name.startswith("workbench_sandbox_refused")}
-    assert refused == {'workbench_sandbox_refused_total{toolbox="box",server="b"}': 3}
+    assert refused == {'workbench_sandbox_refused_total{toolbox="box",server="b",kind="host"}': 3}
 
 
 def test_hostile_names_are_escaped() -> None:

@@ -21,6 +21,7 @@ MAX_ARGUMENTS_SHOWN: Final = 200
 MAX_HOSTS_SHOWN: Final = 5
 _CRASHED: Final = ("failed", "backoff")
 _DIFFERENCE: Final = "mcp-workbench team lock diff"
+_LOCK: Final = "mcp-workbench team lock creates it; review it before you commit it"
 
 
 class Need(Struct, frozen=True):
@@ -90,7 +91,7 @@ def _configuration(status: dict[str, Any]) -> Iterator[Need]:
         what = "the configuration has changed, but the change has not taken effect"
         yield Need(what, tuple(rejected.splitlines()), "mcp-workbench check")
     for line in (status.get("lock") or "").splitlines():
-        yield Need(line)
+        yield Need(line, do=_LOCK if line.startswith("there is no") else "")
 
 
 def _definitions(copies: ServerCopies) -> Iterator[Need]:
@@ -117,11 +118,13 @@ def _sandboxes(copies: ServerCopies) -> Iterator[Need]:
         yield Need(f"the sandbox of {copies.label} lacks something", tuple(f"this machine {each}" for each in lacking))
     refused: Counter[str] = Counter()
     for each in copies.reports:
-        refused.update(each.get("refusedHosts") or {})
+        # What a person has decided about is settled, and what was allowed is not refused any more.
+        decided = each.get("hostDecisions") or {}
+        refused.update({host: n for host, n in (each.get("refusedHosts") or {}).items() if host not in decided})
     if refused:
         hosts = ", ".join(f"{host} ({count})" for host, count in refused.most_common(MAX_HOSTS_SHOWN))
         what = f"the sandbox of {copies.label} refused it {'a host' if len(refused) == 1 else 'hosts'}"
-        yield Need(what, (hosts,), "to allow one, add it to `network` of its `sandbox`")
+        yield Need(what, (hosts,), "mcp-workbench page allows one now; for good, add it to `network` of its `sandbox`")
 
 
 def _next_of(reports: list[dict[str, Any]]) -> str:

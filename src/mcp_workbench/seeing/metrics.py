@@ -192,7 +192,7 @@ def _servers(facts: WorkbenchFacts) -> Iterable[Family]:
     for each in facts.servers:
         labels = {"toolbox": each.toolbox, "server": each.server}
         if each.refused:
-            refused.add(each.refused, **labels)
+            refused.add(each.refused, **labels, kind="host")
         for name in facts.states:
             state.add(name in each.states, **labels, state=name)
         starts.add(each.starts, **labels)

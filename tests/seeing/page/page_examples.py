@@ -108,6 +108,7 @@ def state(now: float | None = None) -> dict[str, Any]:
                 "failed",
                 why=CAUSE,
                 next="Set DATABASE_URL, then start it again.",
+                calls=5,
                 errors=5,
                 starts=5,
                 since=now - 900,

@@ -57,6 +57,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
         "nextStep": None if error is None else error.hint,
         "sandbox": connection.sandbox or configured_sandbox(connection.entry),
         **({"refusedHosts": dict(connection.refused_hosts)} if connection.refused_hosts else {}),
+        **({"hostDecisions": dict(decided)} if (decided := connection.entry.host_decisions) else {}),
         **_sign_in(connection.entry),
         "waitingForStart": connection.waiting,
         "callsInFlight": traffic.call_count,
