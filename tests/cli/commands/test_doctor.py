@@ -196,3 +196,12 @@ def test_programs_of_agents_that_cannot_run_are_told(home: Path, monkeypatch: py
     assert done.status == 1 and "`pydantic-monty`, which runs them, is not installed" in done.stdout
     monkeypatch.setattr("mcp_workbench.cli.commands.doctor.find_spec", lambda name: object())
     assert command(monkeypatch, "doctor").status == 0
+
+
+def test_next_step_says_what_it_is_about_unless_it_is_a_command() -> None:
+    note = Diagnosis("note", "sandbox", "this machine has Landlock")
+    dead = Diagnosis("error", "servers", "box/remote: nothing is listening\nlines of it", "check `url`")
+    client = Diagnosis("warning", "clients", "Cursor does not use it", "mcp-workbench install cursor")
+    assert doctor._next_step([dead, note]) == "do this first: check `url` (box/remote: nothing is listening)"
+    assert doctor._next_step([client, note]) == "do this first: mcp-workbench install cursor"
+    assert doctor._next_step([dead]) is None and doctor._next_step([note, note]) is None

@@ -261,4 +261,8 @@ def _next_step(left: list[Diagnosis]) -> str | None:
         return "mcp-workbench doctor --fix fixes what is safe to fix"
     first = next((each for each in left if each.hint and each.severity != "note"), None)
     # With a single finding its hint is just above.
-    return f"do this first: {first.hint}" if first is not None and len(left) > 1 else None
+    if first is None or len(left) < 2:
+        return None
+    # A command says what it is about; "check `url`" does not.
+    about = "" if first.hint.startswith("mcp-workbench") else f" ({first.text.partition(chr(10))[0]})"
+    return f"do this first: {first.hint}{about}"
