@@ -469,12 +469,10 @@ class Gateway(ProcessOwner):
             definition = self.router.views.face_of(principal).definition_of(tool)
             return None if definition is None else read_parameters(definition)
 
-        return HeaderParameterCache(
-            self.face.definition_of,
-            lambda: self.catalog.revision,
-            is_own=lambda principal: principal in OWN_PRINCIPALS and not self.gate.has_rules,
-            read_for=read_for,
-        )
+        def state(principal: str) -> object | None:
+            return self.catalog.revision if principal in OWN_PRINCIPALS and not self.gate.has_rules else None
+
+        return HeaderParameterCache(self.face.definition_of, state, read_for=read_for)
 
     def _prepare(self) -> None:
         """Read what the first client needs at once. Called before any client is served, so none has to wait."""

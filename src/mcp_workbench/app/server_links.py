@@ -222,7 +222,7 @@ def _open_http(means: Means, connection: Connection, config: ServerConfig, recei
         # `stdio` is the default of every server, and means nothing for one with a `url`.
         transport="auto" if config.transport == "stdio" else config.transport,
         # Read again after the server was listed again: its tools are another object then.
-        parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda: entry.tools),
+        parameters_of=HeaderParameterCache(lambda tool: entry.tools.get(tool), lambda _: entry.tools),
     )
 
 

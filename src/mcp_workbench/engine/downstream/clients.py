@@ -137,12 +137,18 @@ class ConnectionClients:
     def hold(self, client: ClientPeer, number: int) -> None:
         """This client has opened or uses the server. `number` is that of its caller: a connection that was made for a
         single call (negative) is not used by the next one."""
+        if number == SHARED and client not in self._sessions:
+            # A request without a session, as nearly all are over HTTP: what `join` does about it.
+            if client is not self.passing:
+                self._passing_are_many = self.passing is not None
+                self.passing = client
+            self.holder = client
+            self.passing_hold = True
+            return
         self.join(client, number > SHARED)
         self.holder = client
         if client in self._sessions:
             self._holders[client] = None
-        elif number == SHARED:
-            self.passing_hold = True
 
     def adopt(self, others: ConnectionClients) -> None:
         """The clients that have the server open over another connection use this one from now on."""

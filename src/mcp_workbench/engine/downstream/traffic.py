@@ -180,12 +180,13 @@ class Traffic:
             sent_meta = meta_for_server(meta, client, agreed, self.identity.info, capabilities, token, call.log_level)
         else:
             sent_meta = None
+        call_link = self._call_link
         large: tuple[Part, ...] = ()
         if isinstance(body, LargeBody) or len(body) > JOIN_BELOW:
             # A descriptor is given parts, and copies none of them. HTTP needs a request in one piece.
             large = _parts(id, method, body, sent_meta)
             message = b""
-            if self._call_link is not None:
+            if call_link is not None:
                 message, large = b"".join(large), ()
         elif sent_meta is None:
             message = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}}' % (id, method, body)
@@ -200,14 +201,15 @@ class Traffic:
             self.deadlines.start()
             return id
         self.pending.enter(exchange)
-        self.bytes_sent += len(message)
         if large:
             self.bytes_sent += sum(map(len, large))
             link.send(*large)
-        elif self._call_link is None or method != TOOLS_CALL:
-            link.send(message)
         else:
-            self._call_link.send_call(message, id, item, None if agreed.has_handshake else agreed.name)
+            self.bytes_sent += len(message)
+            if call_link is None or method != TOOLS_CALL:
+                link.send(message)
+            else:
+                call_link.send_call(message, id, item, None if agreed.has_handshake else agreed.name)
         if not self.deadlines.is_running:
             self.deadlines.start()
         if self.questions.held:

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder
@@ -398,10 +398,11 @@ def remembered_if_short(read: Callable[[bytes], Meaning]) -> Callable[[Raw | byt
 
     def read_or_cached(piece: Raw | bytes) -> Meaning:
         nonlocal last
-        known, meaning = last
         # The same object again, as `interned` gives it.
-        if piece is known:
-            return cast("Meaning", meaning)
+        if piece is last[0]:
+            # Not `cast`, which is a call.
+            meaning: Meaning = last[1]
+            return meaning
         written = bytes(piece)
         if len(written) > MAX_CACHED_PIECE_BYTES:
             return read(written)

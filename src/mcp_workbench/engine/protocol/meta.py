@@ -7,7 +7,7 @@ whether its client has performed the handshake.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder, Encoder, decode
@@ -53,6 +53,7 @@ class _RequestMeta(Struct, gc=False):
 _read_request_meta: Final = Decoder(_RequestMeta).decode
 
 
+@final
 class Stamp(Struct, frozen=True, gc=False):
     """The stamp of a request. Cached and shared by requests, so it must not be changed."""
 
@@ -65,6 +66,7 @@ class Stamp(Struct, frozen=True, gc=False):
     client_info: bytes = b"{}"
 
 
+@final
 class BadStamp(Struct, frozen=True):
     """The JSON-RPC error for a request with an invalid stamp."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 
@@ -321,13 +321,10 @@ class Session(Struct, eq=False):
         if len(self.calls) >= MOST_CALLS:
             self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests in flight", what=method)
             return None
-        stamp = NO_STAMP
-        if meta is not None:
-            found = read_stamp(meta)
-            if type(found) is BadStamp:
-                self._refuse(id, found.code, found.message, found.data, what=method)
-                return None
-            stamp = cast("Stamp", found)
+        stamp = NO_STAMP if meta is None else read_stamp(meta)
+        if type(stamp) is BadStamp:
+            self._refuse(id, stamp.code, stamp.message, stamp.data, what=method)
+            return None
         revision = stamp.revision
         if revision is not None:
             log_level = stamp.log_level

@@ -235,23 +235,18 @@ class PipeWriter:
 
     def write(self, *parts: Part) -> None:
         """Queue parts; they are written together with the rest of the batch."""
-        if not self._closed:
-            self._parts += parts
-            self._queue(sum(map(len, parts)))
+        self.write_line(parts, b"")
 
-    def write_line(self, parts: tuple[Part, ...]) -> None:
+    def write_line(self, parts: tuple[Part, ...], end: bytes = b"\n") -> None:
         """Queue a message, given in parts, and the newline that ends it."""
         if self._closed:
             return
-        size = 1
+        size = len(end)
         for part in parts:
             size += len(part)
         queued = self._parts
         queued += parts
-        queued.append(b"\n")
-        self._queue(size)
-
-    def _queue(self, size: int) -> None:
+        queued.append(end)
         self.unsent_bytes += size
         if not self._queued and not self._waiting:
             self._queued = True

@@ -109,6 +109,24 @@ def _version_of(stamp: bytes) -> str | None:
         return ""
 
 
+_last_stamp: tuple[bytes, tuple[Raw, str | None]] = (b"", (Raw(b""), None))
+
+
+def _stamp_and_version(piece: Raw) -> tuple[Raw, str | None]:
+    """The stamp, interned, and its revision. Nearly always the last one again: comparing it is faster than to compute
+    its hash."""
+    global _last_stamp
+    written = bytes(piece)
+    known, found = _last_stamp
+    if written == known:
+        return found
+    stamp = interned(piece)
+    found = stamp, _version_of(stamp)
+    if stamp is not piece:
+        _last_stamp = written, found
+    return found
+
+
 def summarise(
     message: bytes,
     found: messages.Envelope | None = None,
@@ -141,8 +159,7 @@ def summarise(
         else:
             stamp = members.get("_meta")
             if stamp is not None:
-                members["_meta"] = stamp = interned(stamp)
-                version = _version_of(stamp)
+                members["_meta"], version = _stamp_and_version(stamp)
     return MessageSummary("notification" if id is None else "request", id, method, members, version, envelope)
 
 

@@ -24,30 +24,28 @@ _WORD = f'"{ANNOTATION}"'.encode()
 class HeaderParameterCache:
     """Valid as long as `state` stays the same."""
 
-    __slots__ = ("_definition_of", "_is_own", "_known", "_known_for", "_read_for", "_state")
+    __slots__ = ("_definition_of", "_known", "_known_for", "_read_for", "_state")
 
     def __init__(
         self,
         definition_of: Callable[[str], Raw | None],
-        state: Callable[[], object],
+        state: Callable[[str], object | None],
         *,
-        is_own: Callable[[str], bool] | None = None,
         read_for: Callable[[str, str], HeaderParameters | None] | None = None,
     ) -> None:
-        """`is_own`: whether a principal is shown these definitions. For others, `read_for` reads the definitions that
-        they are shown, each time."""
+        """`state`: what these definitions depend on; None if a principal is not shown them. For those, `read_for` reads
+        the definitions that they are shown, each time."""
         self._definition_of = definition_of
         self._state = state
-        self._is_own = is_own
         self._read_for = read_for
         self._known: dict[str, HeaderParameters | None] = {}
         self._known_for: object = None
 
     def __call__(self, tool: str, principal: str = "") -> HeaderParameters | None:
         """None for a tool without any, for an unknown tool, or if its definition cannot be used over HTTP."""
-        if self._read_for is not None and self._is_own is not None and not self._is_own(principal):
+        known, state = self._known, self._state(principal)
+        if state is None and self._read_for is not None:
             return self._read_for(tool, principal)
-        known, state = self._known, self._state()
         if state is not self._known_for:
             if state != self._known_for:
                 known.clear()

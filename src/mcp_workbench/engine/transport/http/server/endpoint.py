@@ -286,38 +286,17 @@ class Endpoint:
 
     # ── the whole (`Application`) ──
 
-    def serve(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> asyncio.Future[None] | None:
-        """Answer a request, now or later; returns a future if its body has to be read in a thread first, or its session
-        has to be taken over from another instance."""
-        if self.sessions.keeper is not None and self._is_elsewhere(head):
-            recalling = self._loop.create_task(self._serve_recalled(head, body, writer))
-            self.recalling.add(recalling)
-            recalling.add_done_callback(self.recalling.discard)
-            return recalling
-        return self._serve_now(head, body, writer)
-
-    def _is_elsewhere(self, head: RequestHead) -> bool:
-        id = head.get(names.SESSION_ID)
-        return id is not None and head.path == MCP_PATH and not self.sessions.has(id)
-
-    async def _serve_recalled(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> None:
-        try:
-            await self.sessions.recall(head.get(names.SESSION_ID) or "", head.principal, head.origin)
-        except Exception as error:
-            _fail(writer, error)
-            return
-        was_gone = writer.is_over
-        served = self._serve_now(head, body, writer)
-        if served is not None:
-            await served
-        elif was_gone:
-            # The client disconnected before the request was served, when no callback was set yet.
-            writer.disconnected()
-
-    def _serve_now(
-        self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter
+    def serve(
+        self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter, *, is_here: bool = False
     ) -> asyncio.Future[None] | None:
+        """Answer a request, now or later; returns a future if its body has to be read in a thread first, or its session
+        has to be taken over from another instance. `is_here`: not to be looked for at others."""
         try:
+            if not is_here and self.sessions.keeper is not None and self._is_elsewhere(head):
+                recalling = self._loop.create_task(self._serve_recalled(head, body, writer))
+                self.recalling.add(recalling)
+                recalling.add_done_callback(self.recalling.discard)
+                return recalling
             if "origin" in head.headers:
                 # Its pages are for no other origin. Forms come from browsers, which always send it with a POST.
                 if self._is_of_site(head):
@@ -335,6 +314,24 @@ class Endpoint:
         except Exception as error:
             _fail(writer, error)
         return None
+
+    def _is_elsewhere(self, head: RequestHead) -> bool:
+        id = head.get(names.SESSION_ID)
+        return id is not None and head.path == MCP_PATH and not self.sessions.has(id)
+
+    async def _serve_recalled(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> None:
+        try:
+            await self.sessions.recall(head.get(names.SESSION_ID) or "", head.principal, head.origin)
+        except Exception as error:
+            _fail(writer, error)
+            return
+        was_gone = writer.is_over
+        served = self.serve(head, body, writer, is_here=True)
+        if served is not None:
+            await served
+        elif was_gone:
+            # The client disconnected before the request was served, when no callback was set yet.
+            writer.disconnected()
 
     def _serve_later(self, head: RequestHead, body: bytes | ReadBody, writer: ResponseWriter) -> None:
         """Serve a POST that was large, or queued behind a large one of the same session."""

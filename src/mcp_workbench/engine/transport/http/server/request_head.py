@@ -53,6 +53,7 @@ class RequestHead:
         "_declared_bytes",
         "_named",
         "address",
+        "agreed",
         "forwarded",
         "headers",
         "identity",
@@ -111,6 +112,8 @@ class RequestHead:
         self.takes_body = False
         self._declared_bytes: int | None = -1
         self._named: str | UnsetType | None = UNSET
+        # The last call that it was found to agree with: its revision, its tool as written in the body, and as decoded.
+        self.agreed: tuple[str | None, bytes, str] = (None, b"", "")
 
     def for_stream(self) -> RequestHead:
         """A copy for authenticating a stream again: the original may be cached for other requests."""

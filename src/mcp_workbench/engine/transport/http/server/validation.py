@@ -7,6 +7,7 @@ is refused. What the body must contain is up to the session.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from mcp_workbench.engine.protocol.revisions import has_handshake
 from mcp_workbench.engine.transport.http import header_names as names
@@ -16,6 +17,9 @@ from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 
 # The parameters that a tool mirrors into headers, by tool and calling principal; None for an unknown tool.
 ShownParameters = Callable[[str, str], HeaderParameters | None]
+
+# The longest name of a tool that is remembered with a head.
+MAX_AGREED_NAME: Final = 256
 
 
 def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
@@ -30,7 +34,13 @@ def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
 
 def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownParameters | None) -> str | None:
     """What is wrong with the headers of a modern request, or None."""
-    version, method, headers = summary.version, summary.method, head.headers
+    version, method, params = summary.version, summary.method, summary.params
+    if method == "tools/call" and params is not None and "name" in params:
+        known_version, written, name = head.agreed
+        # Nearly always what this head was compared with last.
+        if version == known_version and bytes(params["name"]) == written:
+            return _wrong_parameters(head, name, summary, parameters_of)
+    headers = head.headers
     if version is None:
         # Nothing to compare with. The session refuses requests without a stamp, but not `ping`, which a legacy client
         # may send before `initialize`; and here the header names a revision without sessions.
@@ -41,14 +51,22 @@ def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownPar
         return _differs(head, names.METHOD, "`method`")
     if method not in names.NAMED_BY:
         return None
-    name = summary.name
-    if name is None:
+    found = summary.name
+    if found is None or params is None:
         return None
-    if head.named != name:
+    if head.named != found:
         return _differs(head, names.NAME, f"`{names.NAMED_BY[method]}`")
-    if method != "tools/call" or parameters_of is None:
+    if method != "tools/call":
         return None
-    parameters = parameters_of(name, head.principal)
+    if len(found) <= MAX_AGREED_NAME:
+        head.agreed = version, bytes(params["name"]), found
+    return _wrong_parameters(head, found, summary, parameters_of)
+
+
+def _wrong_parameters(
+    head: RequestHead, tool: str, summary: MessageSummary, parameters_of: ShownParameters | None
+) -> str | None:
+    parameters = None if parameters_of is None else parameters_of(tool, head.principal)
     return find_mismatch(parameters, summary.arguments, head.parameters) if parameters else None
 
 
