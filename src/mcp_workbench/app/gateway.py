@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from mcp_workbench import __version__
 from mcp_workbench.app.runtime import GatewayFacts, ProcessOwner, Runtime
@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 
 # Without any of these, no variable of OpenTelemetry has a meaning.
 OTLP_VARIABLES: Final = frozenset({"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"})
+# Tools of which it is remembered what is mirrored into headers for users with a face of their own.
+MAX_MIRRORING_TOOLS: Final = 1000
 NOT_IN_USE: Final = "no client uses the configuration of this server any more"
 
 
@@ -465,9 +467,19 @@ class Gateway(ProcessOwner):
         is not visible to it, so as not to reveal that it exists."""
         from mcp_workbench.engine.transport.http.parameter_cache import HeaderParameterCache, read_parameters
 
+        # What a definition says does not change, and a server that is listed again has others.
+        read: dict[str, tuple[Raw, HeaderParameters | None]] = {}
+
         def read_for(tool: str, principal: str) -> HeaderParameters | None:
             definition = self.router.views.face_of(principal).definition_of(tool)
-            return None if definition is None else read_parameters(definition)
+            if definition is None:
+                return None
+            known = read.get(tool)
+            if known is None or known[0] is not definition:
+                if len(read) >= MAX_MIRRORING_TOOLS:
+                    read.clear()
+                known = read[tool] = definition, read_parameters(definition)
+            return known[1]
 
         def state(principal: str) -> object | None:
             return self.catalog.revision if principal in OWN_PRINCIPALS and not self.gate.has_rules else None

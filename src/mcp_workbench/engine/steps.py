@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
+from msgspec.structs import force_setattr
 
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Body, Part, read_error
 
@@ -150,15 +151,16 @@ class Outcome(Struct, frozen=True, gc=False):
     rules: tuple[str, ...] = ()
     # Of the request (`call_id`).
     id: int = 0
+    # Of the payload, in bytes, and whether it is a result which says that the tool failed: found out once for all who
+    # want to know, unless it is known.
+    size: int = -1
+    is_tool_error: bool | None = None
 
-    @property
-    def size(self) -> int:
-        return _size_of(self.payload)
-
-    @property
-    def is_tool_error(self) -> bool:
-        """Whether it is a result which says that the tool failed."""
-        return self.kind == "result" and tool_failed(self.payload, self.size)
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            force_setattr(self, "size", _size_of(self.payload))
+        if self.is_tool_error is None:
+            force_setattr(self, "is_tool_error", self.kind == "result" and tool_failed(self.payload, self.size))
 
     @property
     def code(self) -> int | None:
@@ -501,18 +503,33 @@ class Passage(Struct, eq=False):
         return None
 
     def end(self, kind: EndKind, *payload: Part) -> None:
-        """Record its end; only the first counts. The step that was called last learns of it first."""
+        self.end_with(kind, payload)
+
+    def end_with(self, kind: EndKind, payload: tuple[Part, ...], is_success: bool = False) -> None:
+        """Record its end; only the first counts. The step that was called last learns of it first. `is_success`: it is
+        known that the result does not say that the tool failed."""
         if self.is_over:
             return
         self.is_over = True
         if self.timer is not None:
             self.timer.cancel()
-        if asyncio.iscoroutine(self.held):
+        if self.held is not None and asyncio.iscoroutine(self.held):
             # Cancelled before it was awaited.
             self.held.close()
         # As `call_id` does.
         self.id = self.id or new_call_id()
-        outcome = Outcome(kind, payload, self.arrived, self.sent, monotonic(), self.decision, self.rules, self.id)
+        outcome = Outcome(
+            kind,
+            payload,
+            self.arrived,
+            self.sent,
+            monotonic(),
+            self.decision,
+            self.rules,
+            self.id,
+            _size_of(payload),
+            False if is_success else None,
+        )
         _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
         if self.tracker is not None:
             try:
@@ -545,13 +562,16 @@ class UncheckedPassage(Struct, eq=False, gc=False):
     id: int = 0
 
     def end(self, kind: EndKind, *payload: Part) -> None:
-        """Record its end; only the first counts."""
+        self.end_with(kind, payload)
+
+    def end_with(self, kind: EndKind, payload: tuple[Part, ...], is_success: bool = False) -> None:
+        """As that of a `Passage`."""
         if self.is_over:
             return
         self.is_over = True
         try:
             size = _size_of(payload)
-            end = "tool_error" if kind == "result" and tool_failed(payload, size) else kind
+            end = "tool_error" if kind == "result" and not is_success and tool_failed(payload, size) else kind
             ended = monotonic()
             if self.tracker is not None:
                 self.tracker.on_unchecked_end(self, end, payload, size, ended)
@@ -650,7 +670,10 @@ class CountedPassage(Struct, eq=False):
         )
 
     def end(self, kind: EndKind, *payload: Part) -> None:
-        """Record its end; only the first counts."""
+        self.end_with(kind, payload)
+
+    def end_with(self, kind: EndKind, payload: tuple[Part, ...], is_success: bool = False) -> None:
+        """As that of a `Passage`."""
         if not self.is_over:
             self.is_over = True
             try:

@@ -49,6 +49,11 @@ REQUEST = GuardedRequest(
 ENDED = Outcome(kind="result", payload=(b'{"content":[]}',), arrived=1.0, sent=1.0, ended=1.25, decision="passed")
 
 
+def ended(**changes: Any) -> Outcome:
+    """The same with changes. What follows from the payload is found out again."""
+    return replace(ENDED, size=-1, is_tool_error=None, **changes)
+
+
 def recorded(folder: Path, *ended: tuple[GuardedRequest, Outcome], **settings: Any) -> list[dict[str, Any]]:
     """The lines of these requests, as they are in the file."""
     path = folder / "audit.jsonl"
@@ -69,7 +74,7 @@ def recorded(folder: Path, *ended: tuple[GuardedRequest, Outcome], **settings: A
 @pytest.mark.requirement("audit.line")
 def test_a_line_has_principal_item_peer_and_outcome(tmp_path: Path) -> None:
     request = replace(REQUEST, meta=Raw(b'{"traceparent":"00-%s-00f067aa0ba902b7-01"}' % TRACE.encode()))
-    (line,) = recorded(tmp_path, (request, replace(ENDED, rules=("policy[2]", "approval"))))
+    (line,) = recorded(tmp_path, (request, ended(rules=("policy[2]", "approval"))))
     expected = {
         "kind": "call",
         "principal": "ada",
@@ -96,16 +101,16 @@ def test_a_line_has_principal_item_peer_and_outcome(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("outcome", "expected"),
     [
-        (replace(ENDED, payload=(b'{"content":[],"isError":true}',)), {"outcome": "tool_error"}),
-        (replace(ENDED, payload=(b'{"content":[],"isError":false}',)), {"outcome": "result"}),
-        (replace(ENDED, payload=(b'{"isError":1}',)), {"outcome": "result"}),
+        (ended(payload=(b'{"content":[],"isError":true}',)), {"outcome": "tool_error"}),
+        (ended(payload=(b'{"content":[],"isError":false}',)), {"outcome": "result"}),
+        (ended(payload=(b'{"isError":1}',)), {"outcome": "result"}),
         (
-            replace(ENDED, kind="error", payload=(b'{"code":-32000,"message":"x"}',)),
+            ended(kind="error", payload=(b'{"code":-32000,"message":"x"}',)),
             {"outcome": "error", "code": -32000},
         ),
-        (replace(ENDED, kind="cancelled", payload=(), decision="undecided"), {"outcome": "cancelled"}),
-        (replace(ENDED, decision="denied", sent=None, rules=("lock",)), {"outcome": "refused", "rule": "lock"}),
-        (replace(ENDED, sent=1.2), {"heldMs": 200.0}),
+        (ended(kind="cancelled", payload=(), decision="undecided"), {"outcome": "cancelled"}),
+        (ended(decision="denied", sent=None, rules=("lock",)), {"outcome": "refused", "rule": "lock"}),
+        (ended(sent=1.2), {"heldMs": 200.0}),
     ],
 )
 def test_how_it_ended(tmp_path: Path, outcome: Outcome, expected: dict[str, Any]) -> None:
@@ -206,7 +211,7 @@ def test_secrets_that_come_later_are_hidden_in_lines_that_look_the_same(tmp_path
 
 def test_large_requests_and_long_names_take_little_room(tmp_path: Path) -> None:
     large = replace(REQUEST, body=b'{"arguments":{"x":"%b"}' % (b"x" * LARGE), item="i" * 10_000)
-    answer = replace(ENDED, payload=(b'{"content":[]', b"x" * LARGE, b',"isError":true}'))
+    answer = ended(payload=(b'{"content":[]', b"x" * LARGE, b',"isError":true}'))
     (line,) = recorded(tmp_path, (large, answer), arguments="redacted")
     assert line["bytesIn"] > LARGE and line["bytesOut"] > LARGE
     assert len(line["item"]) < 1100 and "arguments" not in line
@@ -224,7 +229,7 @@ def test_lines_waiting_for_a_slow_disk_retain_no_messages(
     held = [bytes(LARGEST_ARGUMENTS + 1), bytes(100), b'{"x":1}']
     before = [sys.getrefcount(each) for each in held]
     for _ in range(5):
-        audit.on_end(replace(REQUEST, body=held[0], meta=Raw(held[2])), replace(ENDED, payload=(held[1],)))
+        audit.on_end(replace(REQUEST, body=held[0], meta=Raw(held[2])), ended(payload=(held[1],)))
     assert len(audit._writer.queue) >= 5 and [sys.getrefcount(each) for each in held] == before
     audit.finish()
     audit.close()
@@ -234,7 +239,7 @@ def test_lines_waiting_for_a_slow_disk_retain_no_messages(
 def test_a_request_that_cannot_be_described_does_not_end_the_audit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = recorded(tmp_path, (REQUEST, ENDED), (REQUEST, replace(ENDED, rules=(1,))), (REQUEST, ENDED))
+    lines = recorded(tmp_path, (REQUEST, ENDED), (REQUEST, ended(rules=(1,))), (REQUEST, ENDED))
     assert len(lines) == 2 and "describing a line of the audit failed" in caplog.text
 
 

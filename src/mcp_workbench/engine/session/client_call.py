@@ -283,6 +283,7 @@ class ClientCall(Struct, eq=False):
 
     def on_failure(self, error: WorkbenchError) -> None:
         """The server will not answer."""
+        self.is_success = False
         if self.round is not None:
             self.round.cancel()
         if isinstance(error, SignInNeeded) and self._asks_to_sign_in(error):
@@ -527,7 +528,7 @@ class ClientCall(Struct, eq=False):
             is_counted = kind == "result" and tracker.counts_result(route, self.method, parts, self.is_success)
             passage = None if is_counted else passage_of(self)
         if passage is not None:
-            passage.end(kind, *parts)
+            passage.end_with(kind, parts, self.is_success)
         if parked is None:
             self.session.finish(self, kind, parts)
         elif parked.is_away:

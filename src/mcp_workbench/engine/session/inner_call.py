@@ -96,7 +96,7 @@ class ClientInnerCall(ClientCall, kw_only=True):
     def emit(self, kind: Literal["result", "error"], *parts: Part) -> None:
         passage = passage_of(self)
         if passage is not None:
-            passage.end(kind, *parts)
+            passage.end_with(kind, parts)
         if not self.ended.done():
             self.ended.set_result((kind, b"".join(parts)))
 

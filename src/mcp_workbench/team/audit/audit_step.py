@@ -21,7 +21,15 @@ from mcp_workbench.engine.steps import APPROVED, arguments_digest, new_call_id
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.audit.audit_arguments import LARGEST_ARGUMENTS
 from mcp_workbench.team.audit.audit_file import AuditFile
-from mcp_workbench.team.audit.audit_lines import AuditLine, CallEntry, EventEntry, Field, LineMaker, trace_of
+from mcp_workbench.team.audit.audit_lines import (
+    MOST_CACHED,
+    AuditLine,
+    CallEntry,
+    EventEntry,
+    Field,
+    LineMaker,
+    trace_of,
+)
 from mcp_workbench.team.audit.audit_writer import MOST_QUEUED, MOST_QUEUED_BY_WAITING, AuditWriter, Destination
 
 if TYPE_CHECKING:
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
 # How long a call waits for room in the queue. Then it continues, because the audit must not block work.
 WAIT_SECONDS: Final = 2.0
 WAIT_POLL_SECONDS: Final = 0.01
+# As many as there are common parts of lines.
+MAX_AUDITED_ORIGINS: Final = MOST_CACHED
 
 
 class Audit:
@@ -45,6 +55,7 @@ class Audit:
         self._waits = config.when_full == "wait"
         # It need not be asked unless calls wait for room.
         self.is_asked = self._waits
+        self._origins: dict[object, GuardedRequest] = {}
         self._most = MOST_QUEUED_BY_WAITING if self._waits else MOST_QUEUED
 
     @property
@@ -70,7 +81,7 @@ class Audit:
         """Record the end of a request (`steps.Step`)."""
         size, meta, body = outcome.size, request.meta, request.body
         entry = CallEntry(
-            replace(request, body=b"", meta=None),
+            self._origin_of(request),
             _end_of(outcome),
             outcome.arrived,
             outcome.ended,
@@ -86,6 +97,28 @@ class Audit:
             outcome.id,
         )
         self._writer.put(entry, self._most)
+
+    def _origin_of(self, request: GuardedRequest) -> GuardedRequest:
+        """Without body and `_meta`: the same object for similar requests, whose common part is described once."""
+        key = (
+            request.principal,
+            request.method,
+            request.toolbox,
+            request.server,
+            request.item,
+            request.client,
+            request.session,
+            request.peer,
+            request.is_retry,
+            request.identity,
+            request.program,
+        )
+        found = self._origins.get(key)
+        if found is None:
+            if len(self._origins) >= MAX_AUDITED_ORIGINS:
+                self._origins.clear()
+            found = self._origins[key] = replace(request, body=b"", meta=None)
+        return found
 
     def on_unchecked_end(
         self,

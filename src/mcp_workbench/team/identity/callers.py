@@ -246,8 +246,9 @@ class Callers:
         _ = self._start_task(_settle_after(loading, later, outcome))
         return later
 
-    def _is_still_proved(self, standing: Callable[[], bool], identity: Identity, recall: Callable[[], None]) -> bool:
-        """Whether the same head proves the same again; then without looking at its token."""
+    def _is_still_proved(self, standing: Callable[[], bool], identity: Identity) -> bool:
+        """Whether the same head proves the same again; then without looking at its token. It is recalled when the
+        request is served (`head.recall`)."""
         if not standing():
             return False
         loading = self._load(identity.principal)
@@ -255,7 +256,6 @@ class Callers:
             # Started anew by the full check, which can wait for it.
             loading.close()
             return False
-        recall()
         return True
 
     def _recall(self, identity: Identity, subject: SubjectToken | None) -> None:
@@ -273,7 +273,7 @@ class Callers:
                 # The body may arrive later, after a request of the same principal with another token.
                 head.recall = partial(self._recall, found, subject)
                 if token and not self.depends_on_peer and (standing := self._tokens.standing(token)) is not None:
-                    head.is_still_proved = partial(self._is_still_proved, standing, found, head.recall)
+                    head.is_still_proved = partial(self._is_still_proved, standing, found)
             return found.principal
         # Not a challenge: the token may be valid, and clients would discard it and make the user sign in again.
         if found.error == UNREACHABLE:

@@ -101,8 +101,7 @@ class RequestHead:
         # Called when the request is served: makes the identity that it proved the current one of its principal again,
         # since another token may have been used meanwhile. None if the principal alone is known.
         self.recall: Callable[[], None] | None = None
-        # Whether what it proved before still holds, and is the current identity of its principal again. None, or False:
-        # it has to be authenticated.
+        # Whether what it proved before still holds. None, or False: it has to be authenticated.
         self.is_still_proved: Callable[[], bool] | None = None
         # Whether it is being authenticated again for a stream that it opened.
         self.is_of_stream = False
