@@ -107,8 +107,11 @@ class Sampler(NamedTuple):
 
     def begin(self) -> int | None:
         """The id of a new trace; None if it is not kept."""
+        ratio = self.ratio
+        if not ratio:
+            return None
         low = _random.getrandbits(64)
-        return _random.getrandbits(64) << 64 | low or 1 if self._is_low(low) else None
+        return _random.getrandbits(64) << 64 | low or 1 if low < ratio * _ALL else None
 
     def _is_low(self, half: int) -> bool:
         # As OpenTelemetry's `TraceIdRatioBased`, so that other programs with the same ratio keep the same traces.

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from msgspec import Raw
 
-from mcp_workbench.engine.jsonrpc.messages import Part, read_error
+from mcp_workbench.engine.jsonrpc.messages import MAX_CACHED_PIECE_BYTES, Part, read_error
 from mcp_workbench.engine.observe.call_figures import sent_at, state_of
 from mcp_workbench.engine.router.routed_call import RoutedCall
 from mcp_workbench.engine.steps import (
@@ -50,10 +50,16 @@ class CallTracer:
     def __init__(self, sampler: Sampler, sender: SpanSender) -> None:
         self._sampler = sampler
         self.sender = sender
+        # The last `_meta` without a trace: clients send the same with every call.
+        self._without_trace = b""
 
     def begin_trace(self, call: RoutedCall, tracker: Tracker) -> CallTrace | None:
         meta = None if call.meta is None else bytes(call.meta)
-        parent = None if meta is None else read_context(meta)
+        parent = None
+        if meta is not None and meta != self._without_trace:
+            parent = read_context(meta)
+            if parent is None and len(meta) <= MAX_CACHED_PIECE_BYTES:
+                self._without_trace = meta
         if parent is None:
             trace_id = self._sampler.begin()
         else:

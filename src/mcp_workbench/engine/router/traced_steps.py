@@ -7,6 +7,7 @@ are counted as they would be without traces. Knows nothing of what a trace is.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
@@ -37,16 +38,21 @@ class TracedStepRunner(StepRunner):
         self._plainly = super().lets_pass
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
-        if self._is_unchecked and call.route.passage is None:
+        route = call.route
+        if self._is_unchecked and route.passage is None:
             trace = self._tracer.begin_trace(call, self._figures)
-            # The most frequent case: nothing else has to be done.
             if trace is None:
-                return self._plainly(call, decision)
+                figures = self._sole_tracker
+                if figures is None or route.arrived is not None or figures.is_watched:
+                    return self._plainly(call, decision)
+                # Nearly all: only counted, when it ends, as the router does without traces.
+                route.tracker, route.arrived = figures, monotonic()
+                return True
             is_passed: bool = self._tracked_by(trace, self._plainly, call, decision)
         else:
             # Begins to follow it in `passes`, if it has not begun.
             is_passed = self._plainly(call, decision)
-        passage = call.route.passage
+        passage = route.passage
         if is_passed and passage is not None and passage.tracker is not self._figures:
             own: Any = passage.tracker
             call.meta = own.meta
