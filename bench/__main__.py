@@ -35,6 +35,7 @@ from bench.instructions import (
 from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
 from bench.sandboxes import sandbox_bwrap, sandbox_start
+from bench.seeing import page_instructions, scrape_instructions, tracing_instructions
 from bench.shared import shared_in_flight, shared_memory, shared_sequential, shared_start_up
 from bench.startup import start_up
 from bench.subjects import Subject, Workshop
@@ -47,6 +48,7 @@ AUDIT_NAMES = ("audit", "audit-in-flight")
 COUNTED_NAMES = (
     *("instructions", "http-instructions", "guarded-instructions", "audit-instructions"),
     *("counting-instructions", "seeing-instructions"),
+    *("page-instructions", "scrape-instructions", "tracing-instructions"),
 )
 SANDBOX_NAMES = ("sandbox-start", "sandbox-bwrap")
 NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *SANDBOX_NAMES, *HTTP_NAMES, *COUNTED_NAMES)
@@ -114,6 +116,9 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "audit-instructions": lambda: audited_instructions(folder),
         "counting-instructions": lambda: counting_instructions(folder),
         "seeing-instructions": lambda: seeing_instructions(folder),
+        "page-instructions": lambda: page_instructions(folder),
+        "scrape-instructions": lambda: scrape_instructions(folder),
+        "tracing-instructions": lambda: tracing_instructions(folder),
     }
     findings: list[Finding] = []
     for name in options.only or NAMES:

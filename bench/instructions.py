@@ -127,7 +127,7 @@ def _total(path: Path) -> int:
 
 def stdio_instructions(folder: Path) -> Finding:
     counted = [count(FORWARDER, stdio_forwarder(), folder), count(WORKBENCH, stdio_workbench(), folder)]
-    return _finding("instructions", "instructions of a call", counted, "against the forwarder's", STDIO_TIMES)
+    return compared("instructions", "instructions of a call", counted, "against the forwarder's", STDIO_TIMES)
 
 
 def http_instructions(folder: Path) -> Finding:
@@ -138,7 +138,7 @@ def http_instructions(folder: Path) -> Finding:
         count(LEGACY_CLIENT, http_workbench(modern=False), folder),
     ]
     title = "instructions of a call, HTTP to stdio"
-    return _finding("http-instructions", title, counted, "against the forwarder's", HTTP_TIMES)
+    return compared("http-instructions", title, counted, "against the forwarder's", HTTP_TIMES)
 
 
 def guarded_instructions(folder: Path) -> Finding:
@@ -148,7 +148,7 @@ def guarded_instructions(folder: Path) -> Finding:
         count(GUARDED, http_workbench(IN_FLIGHT, is_guarded=True), folder),
     ]
     title = f"instructions of a call over HTTP with a key, three rules and an audit, {IN_FLIGHT} in flight"
-    return _finding("guarded-instructions", title, counted, "against the same without", GUARDED_TIMES)
+    return compared("guarded-instructions", title, counted, "against the same without", GUARDED_TIMES)
 
 
 def audited_instructions(folder: Path) -> Finding:
@@ -157,7 +157,7 @@ def audited_instructions(folder: Path) -> Finding:
         count(AUDITED, stdio_workbench(IN_FLIGHT, is_audited=True), folder),
     ]
     title = f"instructions of a call with an audit, {IN_FLIGHT} in flight"
-    return _finding("audit-instructions", title, counted, "against the same without an audit", AUDITED_TIMES)
+    return compared("audit-instructions", title, counted, "against the same without an audit", AUDITED_TIMES)
 
 
 def counting_instructions(folder: Path) -> Finding:
@@ -167,7 +167,7 @@ def counting_instructions(folder: Path) -> Finding:
         count(COUNTING, stdio_workbench(is_counting=True), folder),
     ]
     title = "instructions of a call that is counted"
-    return _finding("counting-instructions", title, counted, "against the same without counting", COUNTING_TIMES)
+    return compared("counting-instructions", title, counted, "against the same without counting", COUNTING_TIMES)
 
 
 def seeing_instructions(folder: Path) -> Finding:
@@ -177,14 +177,14 @@ def seeing_instructions(folder: Path) -> Finding:
         count(COUNTING, stdio_workbench(IN_FLIGHT, is_audited=True, is_counting=True), folder),
     ]
     title = f"instructions of a call that is counted and audited, {IN_FLIGHT} in flight"
-    return _finding("seeing-instructions", title, counted, "against the same with an audit alone", COUNTING_TIMES)
+    return compared("seeing-instructions", title, counted, "against the same with an audit alone", COUNTING_TIMES)
 
 
-def _finding(name: str, title: str, counted: Sequence[Counted], compared: str, bound: float) -> Finding:
+def compared(name: str, title: str, counted: Sequence[Counted], against: str, bound: float) -> Finding:
     """The second against the first."""
     values = tuple(Value(each.subject, "instructions", (each.each,)) for each in counted)
     measured = counted[1].each / counted[0].each
-    return Finding(name, title, values, Verdict(f"instructions of a call, {compared}", measured, bound, False, "×"))
+    return Finding(name, title, values, Verdict(f"instructions of a call, {against}", measured, bound, False, "×"))
 
 
 # ── what is run ──
@@ -195,20 +195,33 @@ def stdio_forwarder(in_flight: int = 1) -> Run:
         command = (*prefix, sys.executable, str(HERE / "forwarder.py"), "--", *echo_command())
         with StdioCaller(command, environment=environment(folder)) as caller:
             caller.initialize()
-            return _call(
-                caller, caller.pid, Call.of("echo", {"text": TEXT}, text=TEXT), calls, least_seconds, in_flight
+            return make_calls(
+                caller,
+                caller.pid,
+                Call.of("echo", {"text": TEXT}, text=TEXT),
+                calls,
+                least_seconds,
+                in_flight=in_flight,
             )
 
     return run
 
 
-def stdio_workbench(in_flight: int = 1, *, is_audited: bool = False, is_counting: bool = False) -> Run:
+def stdio_workbench(
+    in_flight: int = 1,
+    *,
+    is_audited: bool = False,
+    is_counting: bool = False,
+    traces: tuple[str, float] | None = None,
+) -> Run:
+    """`traces`: the address of a collector, and the part of calls that is traced."""
+
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
-        config = write_config(folder, in_toolbox=True, audit=is_audited, metrics=is_counting)
+        config = write_config(folder, in_toolbox=True, audit=is_audited, metrics=is_counting, traces=traces)
         command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
         with StdioCaller(command, environment=environment(folder)) as caller:
             caller.initialize()
-            return _call(caller, caller.pid, use_tool(), calls, least_seconds, in_flight)
+            return make_calls(caller, caller.pid, use_tool(), calls, least_seconds, in_flight=in_flight)
 
     return run
 
@@ -218,7 +231,9 @@ def http_forwarder(*, modern: bool = True) -> Run:
         command = (*prefix, sys.executable, "-m", "bench.http_forwarder", "--stdio", *echo_command())
         with Listener(command, environment(folder), VALGRIND_START_DEADLINE) as listener:
             with HttpCaller(listener.url, modern=modern) as caller:
-                return _call(caller, listener.pid, Call.of("echo", {"text": TEXT}, text=TEXT), calls, least_seconds)
+                return make_calls(
+                    caller, listener.pid, Call.of("echo", {"text": TEXT}, text=TEXT), calls, least_seconds
+                )
 
     return run
 
@@ -228,18 +243,19 @@ def http_workbench(in_flight: int = 1, *, modern: bool = True, is_guarded: bool 
         own = environment(folder)
         token = make_key(own) if is_guarded else ""
         config = write_config(folder, in_toolbox=False, audit=is_guarded, policy=POLICY if is_guarded else ())
-        options = () if is_guarded else ("--no-token",)
-        command = (
-            *(*prefix, sys.executable, "-m", "mcp_workbench", "serve"),
-            *("--http", "127.0.0.1:0", *options, "--face", "flat", "--config", str(config)),
-        )
+        command = http_command(prefix, config, *(() if is_guarded else ("--no-token",)))
         with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
             with HttpCaller(listener.url, modern=modern, token=token, legacy_version=UNPRIMED_VERSION) as caller:
                 if not modern:
                     caller.initialize()
-                return _call(caller, listener.pid, flat_call(), calls, least_seconds, in_flight)
+                return make_calls(caller, listener.pid, flat_call(), calls, least_seconds, in_flight=in_flight)
 
     return run
+
+
+def http_command(prefix: tuple[str, ...], config: Path, *options: str) -> tuple[str, ...]:
+    serve = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--http", "127.0.0.1:0")
+    return (*serve, *options, "--face", "flat", "--config", str(config))
 
 
 def flat_call() -> Call:
@@ -266,6 +282,8 @@ def write_config(
     audit: bool = False,
     policy: Sequence[Mapping[str, object]] = (),
     metrics: bool = False,
+    traces: tuple[str, float] | None = None,
+    page: Mapping[str, object] | None = None,
 ) -> Path:
     program, *arguments = echo_command()
     servers = {name: {"command": program, "args": arguments} for name in SERVERS_COUNTED}
@@ -279,16 +297,34 @@ def write_config(
         config["metrics"] = "127.0.0.1:0"
     if policy:
         config["policy"] = list(policy)
+    if traces is not None:
+        config["telemetry"] = {"otlp": traces[0], "traces": traces[1]}
+    if page is not None:
+        config["page"] = page
     path = folder / "config.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     return path
 
 
-def _call(caller: Caller, pid: int, call: Call, calls: int, least_seconds: float, in_flight: int = 1) -> float:
+def make_calls(
+    caller: Caller,
+    pid: int,
+    call: Call,
+    calls: int,
+    least_seconds: float,
+    between: tuple[int, Callable[[], None]] | None = None,
+    *,
+    in_flight: int = 1,
+) -> float:
+    """`between`: after how many calls something else is done, and what."""
     caller.latencies(call, WARM_UP_CALLS)
     _settle(pid)
     start = time.monotonic()
-    if in_flight == 1:
+    if between is not None:
+        for _ in range(calls // between[0]):
+            caller.latencies(call, between[0])
+            between[1]()
+    elif in_flight == 1:
         caller.latencies(call, calls)
     else:
         caller.calls_per_second(call, calls, in_flight)

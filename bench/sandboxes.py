@@ -15,7 +15,7 @@ from statistics import median
 from time import perf_counter
 
 from bench.calls import Effort
-from bench.client import BenchError
+from bench.client import EXIT_DEADLINE, BenchError
 from bench.findings import Finding, Verdict, share_of, values_of
 from bench.startup import spawned_in_turn
 from mcp_workbench.engine.config.model import ServerConfig
@@ -26,6 +26,20 @@ from mcp_workbench.engine.transport.confinement import start_confined
 OFF = SandboxConfig(profile="off")
 CONTAINED = SandboxConfig(profile="contained")
 BWRAP = SandboxConfig(profile="contained", backend="bwrap")
+# With the modules that servers made with the official SDK load.
+SERVER = """
+for (const name of ["fs", "path", "url", "http", "https", "crypto", "child_process", "stream", "zlib"]) require(name);
+require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const { id, params } = JSON.parse(line);
+  const serverInfo = { name: "bench", version: "1" };
+  const result = { protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo };
+  console.log(JSON.stringify({ jsonrpc: "2.0", id, result }));
+});
+"""
+HELLO = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+    b'"clientInfo":{"name":"bench","version":"1"}}}\n'
+)
 
 
 def sandbox_start(effort: Effort) -> Finding:
@@ -41,21 +55,23 @@ def sandbox_start(effort: Effort) -> Finding:
 
 
 def sandbox_bwrap(effort: Effort) -> Finding:
-    """`bwrap` against none, for a program in Node as large as a server: npm, which is there wherever Node is."""
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("bwrap") is None:
-        raise BenchError("`sandbox-bwrap` needs npm and bwrap")
+    """Every sandbox against none, for a small server in Node: from its start to its answer to `initialize`."""
+    node = shutil.which("node")
+    if node is None or shutil.which("bwrap") is None:
+        raise BenchError("`sandbox-bwrap` needs node and bwrap")
+    sandboxes = {"off": OFF, "guard": None, "contained": CONTAINED, "bwrap": BWRAP}
     timed: dict[str, Callable[[], float]] = {
-        "off": partial(started, OFF, npm, "--version"),
-        "bwrap": partial(started, BWRAP, npm, "--version"),
+        name: partial(started, each, node, "-e", SERVER, said=HELLO) for name, each in sandboxes.items()
     }
     samples = spawned_in_turn(timed, effort.spawns)
-    verdict = Verdict("the start of a program in Node with `bwrap`", share_of(samples, "bwrap", "off"), 1.1, False, "×")
-    return Finding("sandbox-bwrap", "starting a program in Node", values_of(samples, "s"), verdict)
+    share = share_of(samples, "bwrap", "off")
+    verdict = Verdict("the start of a server in Node with `bwrap`, to its first answer", share, 1.1, False, "×")
+    return Finding("sandbox-bwrap", "starting a server in Node, to its first answer", values_of(samples, "s"), verdict)
 
 
-def started(sandbox: SandboxConfig | None, program: str, *args: str) -> float:
-    """How long it took until the program had ended, with all that is decided before."""
+def started(sandbox: SandboxConfig | None, program: str, *args: str, said: bytes = b"") -> float:
+    """How long it took until the program had ended, or answered what was `said` to it, with all that is decided
+    before."""
     environment = {"PATH": os.environ["PATH"], "HOME": os.path.expanduser("~")}
     config = ServerConfig(name="bench", command=program, args=args, sandbox=sandbox)
     start = perf_counter()
@@ -63,18 +79,31 @@ def started(sandbox: SandboxConfig | None, program: str, *args: str) -> float:
     launch = enforced.launch
     command = [*launch.wrapper, program, *args]
     found = enforced.sandbox
+    seconds = 0.0
 
     def run() -> None:
-        subprocess.run(
+        nonlocal seconds
+        with subprocess.Popen(
             command,
-            stdout=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env=found.environment,
             cwd=found.folder,
             pass_fds=launch.descriptors,
-            check=True,
-        )
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            if said:
+                process.stdin.write(said)
+                process.stdin.flush()
+                answer = process.stdout.readline()
+                seconds = perf_counter() - start
+                if b'"result"' not in answer:
+                    raise BenchError(f"`{program}` did not answer in this sandbox: {answer!r}")
+            process.stdin.close()
+            if process.wait(EXIT_DEADLINE):
+                raise BenchError(f"`{program}` failed in this sandbox: {process.returncode}")
+        seconds = seconds or perf_counter() - start
 
     start_confined(launch.confinement, run)
-    seconds = perf_counter() - start
     launch.abandon()
     return seconds

@@ -1,0 +1,180 @@
+"""What it costs to look at a workbench: a page that is open, with and without what it keeps of calls, a Prometheus that
+asks for figures, and traces. In instructions of a call, counted by valgrind.
+
+Owns who looks. Knows nothing about how instructions are counted (`instructions`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from bench.client import BenchError
+from bench.findings import COUNTING, Finding
+from bench.http_client import HttpCaller
+from bench.http_subjects import Listener, make_key
+from bench.instructions import (
+    VALGRIND_START_DEADLINE,
+    Run,
+    compared,
+    count,
+    environment,
+    flat_call,
+    http_command,
+    make_calls,
+    stdio_workbench,
+    write_config,
+)
+
+# With everything that looks at calls.
+SEEN_TIMES: Final = 1.10
+# Beyond what counting takes.
+TRACED_TIMES: Final = 1.05
+KEYED: Final = "workbench with a key"
+OPEN_PAGE: Final = "the same with an open page that keeps nothing of calls"
+CAPTURING_PAGE: Final = "the same with an open page that keeps arguments and results"
+SCRAPED: Final = "the same, asked for its metrics after every 100 calls"
+# Prometheus asks every 15 s by default; this is as often as for seven calls a second.
+CALLS_PER_SCRAPE: Final = 100
+_KEY_OF_PAGE: Final = re.compile(rb'name="page-key" content="([^"]+)"')
+
+Looking = Callable[[str, str], AbstractContextManager[Callable[[], None]]]
+
+
+def page_instructions(folder: Path) -> Finding:
+    counted = [
+        count(KEYED, _watched(_nobody), folder),
+        count(CAPTURING_PAGE, _watched(_open_page), folder),
+        count(OPEN_PAGE, _watched(_open_page, capture="none"), folder),
+    ]
+    return compared(
+        "page-instructions", "instructions of a call while a page is open", counted, "against the same", SEEN_TIMES
+    )
+
+
+def scrape_instructions(folder: Path) -> Finding:
+    counted = [count(KEYED, _watched(_nobody), folder), count(SCRAPED, _watched(_scraping), folder)]
+    title = f"instructions of a call, with one request for metrics in {CALLS_PER_SCRAPE} calls"
+    return compared("scrape-instructions", title, counted, "against the same without", SEEN_TIMES)
+
+
+def tracing_instructions(folder: Path) -> Finding:
+    """Over stdio, where nothing else is counted; the thread that sends spans is included."""
+    with _collector() as address:
+        counted = [count(COUNTING, stdio_workbench(is_counting=True), folder)]
+        for part in (0.1, 0.0, 1.0):
+            run = stdio_workbench(is_counting=True, traces=(address, part))
+            counted.append(count(f"the same, {part:.0%} of calls traced", run, folder))
+    title = "instructions of a call with traces"
+    return compared("tracing-instructions", title, counted, "10 % traced, against counting alone", TRACED_TIMES)
+
+
+def _watched(looking: Looking, capture: str = "redacted") -> Run:
+    def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
+        own = environment(folder)
+        token = make_key(own)
+        config = write_config(folder, in_toolbox=False, page={"capture": capture})
+        with Listener(http_command(prefix, config), own, VALGRIND_START_DEADLINE) as listener:
+            with HttpCaller(listener.url, token=token) as caller, looking(listener.url, token) as look:
+                return make_calls(caller, listener.pid, flat_call(), calls, least_seconds, (CALLS_PER_SCRAPE, look))
+
+    return run
+
+
+# ── who looks ──
+
+
+def _nobody(url: str, token: str) -> AbstractContextManager[Callable[[], None]]:
+    return nullcontext(lambda: None)
+
+
+@contextmanager
+def _scraping(url: str, token: str) -> Iterator[Callable[[], None]]:
+    connection = _connect(url)
+
+    def scrape() -> None:
+        connection.request("GET", "/metrics", headers={"authorization": f"Bearer {token}"})
+        answer = connection.getresponse()
+        if answer.status != 200 or b"workbench_" not in answer.read():
+            raise BenchError(f"no metrics: {answer.status}")
+
+    try:
+        scrape()
+        yield scrape
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _open_page(url: str, token: str) -> Iterator[Callable[[], None]]:
+    """A signed-in page as its browser keeps it open: a stream of events, which is read."""
+    connection = _connect(url)
+    origin = "http://" + urlsplit(url).netloc
+    headers = {"origin": origin, "sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
+    connection.request("POST", "/login", f"key={quote(token)}", headers)
+    answer = connection.getresponse()
+    answer.read()
+    cookie = (answer.headers["set-cookie"] or "").partition(";")[0]
+    connection.request("GET", "/", headers={"cookie": cookie})
+    found = _KEY_OF_PAGE.search(connection.getresponse().read())
+    if found is None:
+        raise BenchError("the page could not be opened")
+    connection.request("GET", "/api/events", headers={"cookie": cookie, "x-csrf": found[1].decode()})
+    stream = connection.getresponse()
+    if stream.status != 200:
+        raise BenchError(f"the page shows nothing: {stream.status}")
+    seen = [0]
+
+    def read() -> None:
+        try:
+            while event := stream.readline():
+                seen[0] += event.startswith(b"event:")
+        except (OSError, ValueError, http.client.HTTPException):
+            # The workbench has ended.
+            return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield lambda: None
+        if not seen[0]:
+            raise BenchError("no event came to the page")
+    finally:
+        if connection.sock is not None:
+            connection.sock.close()
+
+
+@contextmanager
+def _collector() -> Iterator[str]:
+    """Takes all spans and forgets them."""
+
+    class Taking(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Taking) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _connect(url: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(urlsplit(url).netloc, timeout=VALGRIND_START_DEADLINE)
