@@ -653,6 +653,8 @@ class CountedPassage(Struct, eq=False):
     failure: Failure = ""
     failure_code: int | None = None
     id: int = 0
+    # Whether it is known that its result does not say that the tool failed.
+    is_success: bool = False
 
     @property
     def origin(self) -> GuardedRequest:
@@ -675,7 +677,7 @@ class CountedPassage(Struct, eq=False):
     def end_with(self, kind: EndKind, payload: tuple[Part, ...], is_success: bool = False) -> None:
         """As that of a `Passage`."""
         if not self.is_over:
-            self.is_over = True
+            self.is_over, self.is_success = True, is_success
             try:
                 self.tracker.on_counted_end(self, kind, payload)
             except Exception:

@@ -169,7 +169,7 @@ class CallTrace:
     def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
         ended = time.monotonic()
         self._figures.on_counted_end(passage, kind, payload)
-        is_failed = kind == "result" and tool_failed(payload, sum(map(len, payload)))
+        is_failed = kind == "result" and not passage.is_success and tool_failed(payload, sum(map(len, payload)))
         self._end(passage, "tool_error" if is_failed else kind, payload, ended)
 
     # ── the end ──

@@ -429,7 +429,7 @@ class CallFigures:
         size = sum(map(len, payload))
         row.bytes_in += len(passage.body) + 1
         row.bytes_out += size
-        is_tool_error = kind == "result" and tool_failed(payload, size)
+        is_tool_error = kind == "result" and not passage.is_success and tool_failed(payload, size)
         end: CallEnd = passage.failure or ("tool_error" if is_tool_error else _END_OF[kind])
         _count(row, end, passage, ended)
         self._finish(passage, kind, end, payload, size, ended)
