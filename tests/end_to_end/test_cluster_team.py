@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.engine.transport.http.server.raw_client import initialize, raw_client
+from mcp_workbench.engine.lasting_state import SESSION
+from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client
 from tests.support.cluster_machines import PATIENCE, Instance, machines, needs_state_server
 from tests.support.workbench import scripted_entry
 
@@ -213,3 +214,72 @@ async def test_state_that_is_away_is_told_once_and_shown(folder: Path) -> None:
         log = a.process.stderr
         assert log.count("the cluster's state at valkey://") == 2, log
         assert log.count("is away:") == 1 and log.count("/0 is back\n") == 1
+
+
+async def test_next_holder_of_a_name_finds_nothing_of_the_former_one(folder: Path) -> None:
+    async with machines(folder) as rig:
+        a, b = [await rig.start(name, BOXES) for name in "ab"]
+        await rig.until_listening(2)
+        old = await a.run("team", "key", "create", "ann")
+        await seconds_until(200, old, a, b)
+        async with raw_client(a.port) as client:
+            begun = await client.request(body=initialize(), authorization=f"Bearer {old}")
+        id = begun.headers["mcp-session-id"]
+        await rig.until_left(SESSION, "ann", id)
+        await a.kill()
+
+        async def listed(token: str) -> int:
+            async with raw_client(b.port) as client:
+                headers = {"authorization": f"Bearer {token}", "mcp_protocol_version": LEGACY, "mcp_session_id": id}
+                return (await client.request(body=legacy("tools/list", {}, id=2), **headers)).status
+
+        assert await listed(old) == 200, "the same user resumes it"
+        await b.run("team", "key", "revoke", "ann")
+        await seconds_until(401, old, b)
+        new = await b.run("team", "key", "create", "ann")
+        await seconds_until(200, new, b)
+        assert await listed(new) == 404
+
+
+async def test_users_never_share_a_process_on_any_instance(folder: Path) -> None:
+    async with machines(folder) as rig:
+        a, b = [await rig.start(name, BOXES) for name in "ab"]
+        await rig.until_listening(2)
+        tokens = [await a.run("team", "key", "create", name) for name in ("ann", "ben")]
+        await seconds_until(200, tokens[1], a, b)
+        processes = []
+        path = {"toolbox": "box", "server": "server", "tool": "pid"}
+        for instance in (a, b):
+            for token in (*tokens, tokens[0]):
+                async with rig.client(instance.url, token, "auto") as client:
+                    result: Any = await client.call_tool("use_tool", {"tool": path, "arguments": {}})
+                    processes.append(result.content[0].text)
+        ann, ben, again, ann_there, ben_there, again_there = processes
+        assert len({ann, ben, ann_there, ben_there}) == 4
+        assert (again, again_there) == (ann, ann_there), "each user keeps theirs"
+
+
+async def test_calls_that_need_others_are_refused_while_the_state_is_away_if_that_is_configured(folder: Path) -> None:
+    limits = [{"servers": ["box/server"], "callsPerMinute": 100}]
+    async with machines(folder) as rig:
+        strict = await rig.start("a", BOXES, limits=limits, cluster={"whenAway": "refuse"})
+        asking = await rig.start("b", BOXES, policy=ASK, cluster={"whenAway": "refuse"})
+        lenient = await rig.start("c", BOXES, limits=limits)
+        async with (
+            rig.client(strict.url, "operator", "auto") as limited,
+            rig.client(asking.url, "operator", "auto") as asked,
+            rig.client(lenient.url, "operator", "auto") as counted,
+        ):
+            assert (await call(limited, "text"))[0] and (await call(counted, "text"))[0]
+            assert "approve" in (await call(asked, "text"))[1]
+            await rig.state.kill()
+            for client in (limited, asked):
+                async with asyncio.timeout(PATIENCE):
+                    while "the cluster's state is away" not in (told := await call(client, "text"))[1]:
+                        await asyncio.sleep(0.05)
+                assert not told[0]
+            assert (await call(counted, "text"))[0], "each instance counts alone"
+            await rig.state.start()
+            async with asyncio.timeout(PATIENCE):
+                while not (await call(limited, "text"))[0]:
+                    await asyncio.sleep(0.05)

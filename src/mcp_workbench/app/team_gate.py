@@ -177,6 +177,10 @@ class TeamGate(Gate):
 
         gateway, shared = self._gateway, None
         state = gateway.options.state
+        if self.shared_approvals is not None:
+            # Rules had gone and are back: other instances are told by the same.
+            assert self.shared_approvals.approvals is not None
+            return self.shared_approvals.approvals
         if state.is_shared:
             from mcp_workbench.team.policy.shared_approvals import SharedApprovals
 

@@ -102,7 +102,7 @@ class SharedApprovals:
         self._decide = decide
         self._on_waiting = on_waiting
         self._host = host or socket.gethostname()
-        self._approvals: Approvals | None = None
+        self.approvals: Approvals | None = None
         # What waits here, as it was left; and what waits elsewhere. By id.
         self._left: dict[str, bytes] = {}
         self._elsewhere: dict[str, CallElsewhere] = {}
@@ -112,7 +112,7 @@ class SharedApprovals:
 
     def serve(self, approvals: Approvals) -> None:
         """Share these from now on."""
-        self._approvals = approvals
+        self.approvals = approvals
         self._state.follow(WAITING, self._on_calls)
         self._state.on_told(_GRANTED, self._on_told_approval)
         self._state.on_told(_DECIDE, self._on_told_decision)
@@ -164,8 +164,8 @@ class SharedApprovals:
             self._state.tell(_GRANTED, encode(told))
 
     def _leave_again(self) -> None:
-        assert self._approvals is not None
-        for principal, digest, seconds, denied_by in self._approvals.lasting():
+        assert self.approvals is not None
+        for principal, digest, seconds, denied_by in self.approvals.lasting():
             self._leave(principal, digest, _LeftApproval(time.time() + seconds, denied_by), is_new=False)
 
     # ── what happened elsewhere ──
@@ -188,8 +188,8 @@ class SharedApprovals:
 
     def _take_over(self, principal: str, digest: str, left: _LeftApproval) -> None:
         seconds = min(left.until - time.time(), APPROVAL.lifetime)
-        if self._approvals is not None and seconds > 0:
-            self._approvals.take_over(principal, digest, seconds, left.denied_by)
+        if self.approvals is not None and seconds > 0:
+            self.approvals.take_over(principal, digest, seconds, left.denied_by)
 
     def _on_calls(self, values: dict[str, bytes]) -> None:
         self._elsewhere.clear()

@@ -1,0 +1,165 @@
+"""Whoever controls the state server can lose values, no more: what was changed, moved or set back is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mcp_workbench.cluster.seal import SEAL_FORMAT, Seal
+from mcp_workbench.cluster.state import ClusterState
+from mcp_workbench.cluster.valkey_link import ValkeyLink
+from mcp_workbench.engine.lasting_state import KINDS, StateKind
+from tests.cluster.test_state import KEY, state_server
+from tests.support.cluster_machines import StateServer, needs_state_server
+
+pytestmark = [pytest.mark.processes, needs_state_server]
+
+
+class Attacker:
+    """Reads and writes what lies on the server, without the key."""
+
+    def __init__(self, server: StateServer) -> None:
+        self.server = server
+
+    async def values(self, kind: StateKind, cluster: str = "test") -> dict[tuple[bytes, bytes], bytes]:
+        """By key and, in a hash, by field."""
+        found: dict[tuple[bytes, bytes], bytes] = {}
+        prefix = f"mcp-workbench:{{{cluster}}}:{kind.name}:".encode()
+        for key in await self.server.command("KEYS", "*"):
+            if not key.startswith(prefix):
+                continue
+            if kind.most:
+                fields = await self.server.command("HGETALL", key)
+                found |= {(key, field): value for field, value in fields.items()}
+            else:
+                found[key, b""] = await self.server.command("GET", key)
+        return found
+
+    async def put(self, place: tuple[bytes, bytes], value: bytes) -> None:
+        key, field = place
+        if field:
+            await self.server.command("HSET", key, field, value)
+        else:
+            await self.server.command("SET", key, value)
+
+
+class Writer:
+    def __init__(self, server: StateServer) -> None:
+        self._server = server
+
+    @asynccontextmanager
+    async def instance(self, cluster: str = "test") -> AsyncIterator[ClusterState]:
+        link = ValkeyLink(f"valkey://127.0.0.1:{self._server.port}/0")
+        try:
+            yield ClusterState(link, Seal(KEY, cluster), cluster)
+        finally:
+            await link.close()
+
+    async def keep(self, kind: StateKind, principal: str, name: str, value: bytes, cluster: str = "test") -> None:
+        async with self.instance(cluster) as state:
+            state.keep(kind, principal, name, value)
+            await state._flush()
+
+
+async def read(state: ClusterState, kind: StateKind, principal: str, name: str) -> bytes | None:
+    if kind.most:
+        return (await state.find_all(kind, principal)).get(name)
+    return await state.find(kind, principal, name)
+
+
+async def only(attacker: Attacker, kind: StateKind, cluster: str = "test") -> tuple[tuple[bytes, bytes], bytes]:
+    ((place, value),) = (await attacker.values(kind, cluster)).items()
+    return place, value
+
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+
+
+@every_kind
+async def test_value_that_was_changed_is_refused(kind: StateKind) -> None:
+    async with state_server() as server:
+        attacker, writer = Attacker(server), Writer(server)
+        await writer.keep(kind, "ann", "name", b"value")
+        place, sealed = await only(attacker, kind)
+        assert b"value" not in sealed and b"ann" not in sealed
+        for position in (0, 1, 20, len(sealed) - 1):
+            changed = bytearray(sealed)
+            changed[position] ^= 1
+            await attacker.put(place, bytes(changed))
+            async with writer.instance() as state:
+                assert await read(state, kind, "ann", "name") is None
+                # Another version's, as far as we can tell, stays; everything else is reported.
+                assert state.refused == (0 if position == 0 else 1)
+        for cut in (b"", sealed[:5], sealed[:-1], bytes((SEAL_FORMAT,))):
+            await attacker.put(place, cut)
+            async with writer.instance() as state:
+                assert await read(state, kind, "ann", "name") is None
+        await attacker.put(place, sealed)
+        async with writer.instance() as state:
+            assert await read(state, kind, "ann", "name") == b"value"
+
+
+@every_kind
+async def test_value_of_another_user_is_refused(kind: StateKind) -> None:
+    async with state_server() as server:
+        attacker, writer = Attacker(server), Writer(server)
+        await writer.keep(kind, "ann", "name", b"ann's")
+        hers, sealed = await only(attacker, kind)
+        await writer.keep(kind, "ben", "name", b"ben's")
+        (his,) = (await attacker.values(kind)).keys() - {hers}
+        await attacker.put(his, sealed)
+        if kind.most:
+            # Also with its own field, under the other user's key.
+            await attacker.put((his[0], hers[1]), sealed)
+        async with writer.instance() as state:
+            assert await read(state, kind, "ben", "name") is None
+            assert await read(state, kind, "ann", "name") == b"ann's"
+            assert state.refused == (2 if kind.most else 1)
+
+
+@every_kind
+async def test_value_of_another_name_is_refused(kind: StateKind) -> None:
+    async with state_server() as server:
+        attacker, writer = Attacker(server), Writer(server)
+        await writer.keep(kind, "ann", "first", b"1")
+        first, sealed = await only(attacker, kind)
+        await writer.keep(kind, "ann", "second", b"2")
+        (second,) = (await attacker.values(kind)).keys() - {first}
+        await attacker.put(second, sealed)
+        async with writer.instance() as state:
+            assert await read(state, kind, "ann", "second") is None
+            assert await read(state, kind, "ann", "first") == b"1"
+
+
+@every_kind
+async def test_value_of_another_kind_or_cluster_is_refused(kind: StateKind) -> None:
+    other = next(each for each in KINDS if each is not kind and bool(each.most) is bool(kind.most))
+    async with state_server() as server:
+        attacker, writer = Attacker(server), Writer(server)
+        await writer.keep(kind, "ann", "name", b"value")
+        place, _ = await only(attacker, kind)
+        await writer.keep(other, "ann", "name", b"foreign")
+        await writer.keep(kind, "ann", "name", b"foreign", cluster="another")
+        for foreign in (await only(attacker, other), await only(attacker, kind, "another")):
+            await attacker.put(place, foreign[1])
+            async with writer.instance() as state:
+                assert await read(state, kind, "ann", "name") is None
+
+
+@every_kind
+async def test_older_value_is_refused_by_whoever_has_seen_a_newer_one(kind: StateKind) -> None:
+    async with state_server() as server:
+        attacker, writer = Attacker(server), Writer(server)
+        await writer.keep(kind, "ann", "name", b"old")
+        place, old = await only(attacker, kind)
+        await writer.keep(kind, "ann", "name", b"new")
+        async with writer.instance() as state:
+            assert await read(state, kind, "ann", "name") == b"new"
+            await attacker.put(place, old)
+            assert await read(state, kind, "ann", "name") is None
+            assert state.refused == 1
+        # Documented: one that has seen nothing takes it for the newest, until its time is over.
+        async with writer.instance() as state:
+            assert await read(state, kind, "ann", "name") == b"old"
