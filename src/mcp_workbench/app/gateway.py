@@ -145,7 +145,8 @@ class Gateway(ProcessOwner):
     def _use_memory(self) -> Callable[[], UseMemory] | None:
         """Loads what remembers the needs of users, where that is wanted."""
         learns = self.options.learns if self.config.learn is None else self.config.learn
-        return self.runtime.use_memory if learns and self.options.learns is not None else None
+        is_wanted = learns and self.options.learns is not None
+        return (lambda: self.runtime.use_memory) if is_wanted else None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mcp_workbench import __version__
@@ -186,7 +187,6 @@ class Runtime:
         self._exchanges: TokenExchanges | None = None
         # Awaited when no task is left.
         self.on_end: list[Callable[[], Awaitable[None]]] = []
-        self._use_memory: UseMemory | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -296,14 +296,14 @@ class Runtime:
 
         return header_source(self, connection)
 
+    @cached_property
     def use_memory(self) -> UseMemory:
         """What users need, for all configurations that learn from it."""
         from mcp_workbench.app.use_memory import UseMemory
 
-        if self._use_memory is None:
-            self._use_memory = UseMemory()
-            self.on_end.append(self._use_memory.close)
-        return self._use_memory
+        memory = UseMemory()
+        self.on_end.append(memory.close)
+        return memory
 
     def http(self) -> HttpClient:
         from mcp_workbench.engine.transport.http.client.http_client import HttpClient
@@ -367,11 +367,15 @@ class Runtime:
         if self._old_handler is not None:
             return
         loop = asyncio.get_running_loop()
+
+        def reap(*_: object) -> None:
+            # Of several runtimes in one process, the last to end restores the handler of one that ended before.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self.processes.reap_strays)
+
         # uvloop reserves `add_signal_handler` for SIGCHLD; a plain handler that calls into the loop does the same.
         with contextlib.suppress(ValueError):  # not in the main thread: tests
-            self._old_handler = signal.signal(
-                signal.SIGCHLD, lambda *_: loop.call_soon_threadsafe(self.processes.reap_strays)
-            )
+            self._old_handler = signal.signal(signal.SIGCHLD, reap)
 
     async def open_status_socket(self) -> None:
         """Make this process visible to `mcp-workbench status`, and its memory to nobody. Done soon after the start, and
