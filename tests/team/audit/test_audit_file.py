@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
 from mcp_workbench.team.audit import audit_file
 from mcp_workbench.team.audit.audit_chain import verify
@@ -384,3 +386,186 @@ def test_a_file_that_was_closed_leaves_no_descriptor(path: Path) -> None:
         file.close()
         file.close()
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"no JSON at all",
+        b'{"seq":7,"prev":"%b"}',
+        b'{"seq":2}',
+        b'{"seq":2,"prev":"made up"}',
+        b'{"seq":"two","prev":"%b"}',
+    ],
+)
+def test_a_second_line_that_is_not_ours_is_reported_once(path: Path, file: AuditFile, foreign: bytes) -> None:
+    write(file, 1)
+    last = path.read_bytes().rstrip(b"\n")
+    ours = chained(2, group_hash(last), b'{"n":2}')
+    foreign = foreign.replace(b'"seq":2', b'"seq":3')
+    with path.open("ab") as other:
+        other.write(ours + b"\n" + foreign.replace(b"%b", group_hash(ours).encode()) + b"\n")
+    write(file, 4)
+    write(file, 5)
+    text = path.read_bytes().splitlines()
+    reasons = [json.loads(each).get("reason", "") for each in text[3:]]
+    # A line without a hash continues the group before it, as far as anybody can tell.
+    is_known = foreign == b'{"seq":3}'
+    assert ("what follows line 2 in" in reasons[0]) is not is_known
+    assert "are not in" in reasons[0 if is_known else 1] and reasons[-2:] == ["", ""]
+    assert len(text) == (6 if is_known else 7)
+
+
+def test_a_first_line_after_the_head_without_a_hash_is_not_ours(path: Path, file: AuditFile) -> None:
+    write(file, 1)
+    with path.open("ab") as other:
+        other.write(b'{"seq":2}\n')
+    write(file, 2)
+    assert "what follows line 1 in" in lines(path)[2]["reason"] and lines(path)[3]["n"] == 2
+
+
+def test_what_opening_found_is_said_once(path: Path, file: AuditFile) -> None:
+    write(file, 1)
+    file.close()
+    path.unlink()
+    again = opened(path)
+    write(again, 2)
+    write(again, 3)
+    assert [line.get("n") for line in lines(path)] == [None, 2, 3] and verify(str(path)).last == 4
+
+
+def test_of_two_lines_that_are_too_long_together_one_is_written(path: Path, file: AuditFile) -> None:
+    long = audit_file.GROUP_BYTES * 2 // 3
+    write(file, 9)
+    assert file.append([line_of(1, long), line_of(2, long)]) == 1
+    assert file.append([line_of(2, 2 * long), line_of(3, 1)]) == 1
+    assert file.append([line_of(3, 1), line_of(4, 1)]) == 2
+    assert [(line["seq"], line["n"]) for line in lines(path)] == [(1, 9), (2, 1), (3, 2), (4, 3), (5, 4)]
+    assert verify(str(path)).findings == []
+
+
+def test_as_many_lines_as_fit_are_written_at_once(path: Path, file: AuditFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(file, 1)
+    monkeypatch.setattr(audit_file, "GROUP_BYTES", sum(len(encode(line_of(n))) for n in range(3)))
+    assert file.append([line_of(n) for n in range(9)]) == 3
+
+
+def test_a_file_beside_the_working_folder_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = opened(Path("audit.jsonl"), largest=1, kept=2)
+    for number in range(5):
+        file.append([line_of(number)])
+    assert rotated_files("audit.jsonl") == ["audit.jsonl.4", "audit.jsonl.5"]
+
+
+def test_a_file_of_exactly_the_largest_size_is_rotated(path: Path, file: AuditFile) -> None:
+    write(file, 1)
+    size = path.stat().st_size
+    file.close()
+    again = opened(path, largest=2 * size + 1)
+    write(again, 2)
+    at = path.stat().st_size
+    again.close()
+    exact = opened(path, largest=at + size)
+    exact.append([line_of(3)])
+    assert bool(rotated_files(str(path))) == (path.stat().st_size == 0)
+
+
+def test_after_logrotate_the_next_file_has_the_number_of_its_first_line(path: Path) -> None:
+    file = opened(path, largest=300, kept=99)
+    write(file, 1)
+    path.rename(path.with_name("moved"))
+    path.touch()
+    inode = path.stat().st_ino
+    write(file, 2)
+    assert path.stat().st_ino == inode and not list(path.parent.glob("*.replaced-*"))
+    for number in range(5):
+        write(file, number)
+    oldest = rotated_files(str(path))[0]
+    assert (Path(oldest).suffix, lines(oldest)[0]["seq"]) == (".2", 2) and verify(str(path)).findings == []
+
+
+def test_the_note_of_a_replaced_file_says_where_it_is(path: Path, file: AuditFile) -> None:
+    write(file, 1)
+    other = path.with_name("other")
+    other.write_text("somebody else's\n")
+    other.replace(path)
+    write(file, 2)
+    assert lines(path)[0]["reason"].endswith(f"was replaced after line 1 and is now `{path}.replaced-1`")
+
+
+def test_a_rotation_that_stops_halfway_is_no_deletion(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = opened(path, largest=1)
+    real = os.open
+
+    def fail(name: str, flags: int, *more: int) -> int:
+        if flags & os.O_EXCL:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(name, flags, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        write(file, 1)
+    assert not path.exists()
+    write(file, 2)
+    write(file, 3)
+    assert verify(str(path)).findings == [] and verify(str(path)).lines == 3
+
+
+@pytest.mark.parametrize("gone", ["head", "file"])
+def test_a_descriptor_that_was_closed_is_not_closed_again(
+    path: Path, file: AuditFile, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, 1)
+    if gone == "head":
+        Path(f"{path}{HEAD}").unlink()
+    else:
+        path.rename(path.with_name("moved"))
+        path.write_text("")
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            file.append([line_of(2)])
+    # Its number may be another file's by now.
+    other = os.open(os.devnull, os.O_RDONLY)
+    file.close()
+    os.close(other)
+    write(opened(path), 2)
+
+
+def test_closing_waits_for_the_disk(path: Path, file: AuditFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(file, 1)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    file.close()
+    assert path.stat().st_ino in synced
+
+
+def test_a_pipe_in_its_place_is_named(path: Path) -> None:
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="is not a file"):
+        opened(path)
+
+
+def test_while_another_writer_holds_the_lock_nothing_spins(
+    path: Path, file: AuditFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    real = fcntl.flock
+
+    def look(descriptor: int, how: int) -> None:
+        looks.append(how)
+        real(descriptor, how)
+
+    monkeypatch.setattr(audit_file, "LOCK_SECONDS", 0.05)
+    write(file, 1)
+    with opened(path)._locked():
+        monkeypatch.setattr(fcntl, "flock", look)
+        with pytest.raises(TimeoutError):
+            file.append([line_of(2)])
+        monkeypatch.undo()
+    assert 1 < len(looks) < 10
