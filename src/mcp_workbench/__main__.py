@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_NO_MEMORY = b"error: mcp-workbench cannot run: there is not enough memory\n\nhint: raise the limit on memory\n"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, or the front end of the shared workbench; returns the exit status."""
     # First of all: our environment has the secrets of all servers, and those that run already are of the same user.
@@ -45,8 +48,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is imported to serve is a hundred thousand objects that stay: collecting garbage among them takes 2 to
         # 5 of the 86 ms until the first answer. The event loop turns it on again (`run`).
         gc.disable()
-    from mcp_workbench.cli.main import main as run
-
+    try:
+        from mcp_workbench.cli.main import main as run
+    except MemoryError:
+        # From here on, `run` reports it.
+        os.write(2, _NO_MEMORY)
+        return 1
     return run(arguments, handover)
 
 

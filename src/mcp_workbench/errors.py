@@ -83,7 +83,7 @@ def shortage(error: BaseException) -> str | None:
         return NO_MEMORY
     if isinstance(error, SystemError | RuntimeError):
         if str(error) == _NO_THREAD:
-            return NO_PROCESSES if _has_room_for_a_stack() else NO_MEMORY
+            return NO_PROCESSES if has_room_for_a_stack() else NO_MEMORY
         return NO_MEMORY if str(error) == _LOST_ERROR else None
     if isinstance(error, OSError):
         return _SHORTAGES.get(error.errno or 0)
@@ -94,7 +94,8 @@ def shortage(error: BaseException) -> str | None:
     return None
 
 
-def _has_room_for_a_stack() -> bool:
+def has_room_for_a_stack() -> bool:
+    """Whether the limits on memory leave room for one more thread, or for what a start needs."""
     try:
         # Not written to, so it takes no more than addresses.
         bytes(_STACK_BYTES)

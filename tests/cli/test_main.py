@@ -441,3 +441,29 @@ def test_our_memory_is_hidden_before_anything_else_is_done(
     monkeypatch.setattr("gc.disable", lambda: None)
     assert entry_point.main(arguments) == 0
     assert done[0] == "hidden" and done[-1] == "run"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemError("<built-in function compile> returned NULL without setting an exception"),
+        ValueError("field 'target' is required for AnnAssign"),
+        SyntaxError("too complex"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("has_room", [False, True])
+def test_what_the_compiler_says_without_memory_is_a_lack_of_memory(
+    error: Exception, has_room: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(main_module, "_dispatch", fail)
+    monkeypatch.setattr(main_module, "has_room_for_a_stack", lambda: has_room)
+    if has_room:
+        with pytest.raises(type(error)):
+            main_module.main(["serve"])
+    else:
+        assert main_module.main(["serve"]) == 1
+    assert ("there is not enough memory" in capfd.readouterr().err) is not has_room

@@ -148,14 +148,19 @@ async def test_a_background_shortage_of_files_is_logged_in_one_line(faults: Faul
 # Memory
 
 
-@pytest.mark.parametrize("kibibytes", [8_000, 10_000, 12_000])
-def test_too_little_memory_to_start_is_one_clear_line(faults: Faults, kibibytes: int) -> None:
-    # Modules that have just been changed would be compiled, and the compiler has errors of its own for a lack of memory.
-    assert compileall.compile_dir(SOURCE, quiet=1)
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("kibibytes", [8_000, 9_600, 10_000, 12_000])
+def test_too_little_memory_to_start_is_one_clear_line(faults: Faults, kibibytes: int, is_compiled: bool) -> None:
+    """Also while modules are compiled, because they have just been changed: the compiler has errors of its own."""
+    environment = faults.environment()
+    if is_compiled:
+        assert compileall.compile_dir(SOURCE, quiet=1)
+    else:
+        environment |= {"PYTHONPYCACHEPREFIX": str(faults.folder / "nothing"), "PYTHONDONTWRITEBYTECODE": "1"}
     config = faults.write_config({"bad": bad_entry()})
     command = ["/bin/sh", "-c", f'ulimit -d {kibibytes}; exec "$@"', "sh", *workbench_command(config)]
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=faults.environment()
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=environment
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcp_workbench.errors import SHORTAGE_HINTS, shortage
+from mcp_workbench.errors import NO_MEMORY, SHORTAGE_HINTS, has_room_for_a_stack, shortage
 
 if TYPE_CHECKING:
     from mcp_workbench.sharing.front.handing_over import Handover
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Files that must be free at the start: the event loop needs most of them, the rest are opened briefly. Each server
 # needs about ten more.
 FEWEST_FREE_FILES = 16
+# What CPython raises while it compiles a module, or the code that a library generates, and is out of memory.
+_OF_THE_COMPILER = (SystemError, SyntaxError, ValueError, TypeError)
 
 
 def main(argv: Sequence[str] | None = None, handover: Handover | None = None) -> int:
@@ -47,14 +49,20 @@ def _complain_of_shortage(error: Exception) -> int:
     while cause is not None:
         what = shortage(cause)
         if what is not None:
-            os.write(2, b"error: mcp-workbench cannot run: ")
-            os.write(2, what.encode())
-            os.write(2, b"\n\nhint: ")
-            os.write(2, SHORTAGE_HINTS[what].encode() + b"\n")
-            return 1
+            return _say(what)
         # An error during cleanup hides the original one.
         cause = cause.__context__
+    if isinstance(error, _OF_THE_COMPILER) and not has_room_for_a_stack():
+        return _say(NO_MEMORY)
     raise error
+
+
+def _say(what: str) -> int:
+    os.write(2, b"error: mcp-workbench cannot run: ")
+    os.write(2, what.encode())
+    os.write(2, b"\n\nhint: ")
+    os.write(2, SHORTAGE_HINTS[what].encode() + b"\n")
+    return 1
 
 
 def _fill_standard_streams() -> None:
