@@ -35,7 +35,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin cluster-trial bench bench-context build release-trial docs sbom bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin cluster-trial bench bench-context bench-jobs build release-trial docs sbom bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -60,6 +60,8 @@ help:
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
 	@echo '                  for docs/internals/performance.md'
+	@echo 'make bench-jobs   six jobs on published servers: one call at a time, with lists, as programs (needs npm);'
+	@echo '                  TOKENIZER=file has the ranks of o200k_base'
 	@echo 'make conformance  the official conformance suite through the workbench (needs npm)'
 	@echo 'make docs         build the site of the documents into build/site, strictly'
 	@echo 'make build        sdist and wheel into dist/'
@@ -139,6 +141,10 @@ bench: $(DEV)
 bench-context: $(DEV)
 	@test -n "$(DATA)" || { echo 'make bench-context DATA=<folder with tool catalogues>' >&2; exit 2; }
 	@$(BIN)/python -m bench.context $(DATA) --write docs/internals/performance.md $(BENCH_ARGS)
+
+# TOKENIZER is a file with the ranks of o200k_base; without it, tokens are our own estimate.
+bench-jobs: $(DEV)
+	@$(BIN)/python -m bench.jobs $(if $(TOKENIZER),--tokenizer "$(TOKENIZER)") $(BENCH_ARGS)
 
 conformance: $(DEV)
 	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)
