@@ -41,7 +41,7 @@ RULES = [
     {"then": "deny"},
 ]
 CALL = {"tool": {"toolbox": "box", "server": "files", "tool": "echo"}, "arguments": {"text": "heard"}}
-MOST_STEPS = {"legacy": 94, "modern": 110}
+MOST_STEPS = {"legacy": 87, "modern": 100}
 
 
 class Connection:

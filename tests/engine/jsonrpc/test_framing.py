@@ -74,6 +74,19 @@ def test_any_stream_in_random_pieces_equals_feeding_it_whole(cut: tuple[bytes, l
 
 
 @given(cut_up())
+def test_a_piece_that_is_one_line_need_not_be_fed(cut: tuple[bytes, list[bytes]]) -> None:
+    _, pieces = cut
+    # Also those that end where a line does, as nearly all do.
+    pieces += [line + b"\n" for piece in pieces for line in piece.split(b"\n")]
+    splitter, lines = LineSplitter(LIMIT), []
+    for piece in pieces:
+        line = splitter.sole_line(piece)
+        lines += splitter.feed(piece) if line is None else [line]
+    oversized = [(remains.head, remains.tail, remains.size) for remains in splitter.oversized]
+    assert (lines, oversized, splitter.finish()) == split(pieces)
+
+
+@given(cut_up())
 def test_every_line_is_either_returned_or_reported_as_too_long(cut: tuple[bytes, list[bytes]]) -> None:
     stream, pieces = cut
     expected = stream.removeprefix(BYTE_ORDER_MARK).split(b"\n")
