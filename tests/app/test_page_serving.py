@@ -416,6 +416,8 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert state["you"] == {"principal": "bob", "isOwner": False, "mayDecide": False} and state["waiting"] == []
         assert state["servers"][-1]["calls"] is None, "of all users, so not measured for one"
         machine = (state["workbench"]["pid"], state["workbench"]["config"], state["toolboxes"][0]["saved"])
+        # Nothing was listed for this user yet, which is not the same as nothing.
+        assert (state["toolboxes"][0]["tools"], state["toolboxes"][0]["tokens"]) == (None, None)
         assert machine == (None, None, None) and str(tmp_path) not in json.dumps(state)
         theirs = await browser.get("/api/events")
         await event(theirs, "state")

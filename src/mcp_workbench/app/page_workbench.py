@@ -276,11 +276,13 @@ class WorkbenchOnPage:
             tokens = self._tokens.of_toolboxes(catalog)
             for name, servers in catalog.toolboxes.items():
                 if name not in found:
+                    # None: no server of it has been listed.
+                    listed = [entry for entry in servers.values() if entry.offer is not None]
                     found[name] = {
                         "name": name,
                         "description": described.get(name) or "",
-                        "tools": sum(len(entry.tools) for entry in servers.values() if entry.offer is not None),
-                        "tokens": tokens.get(name, 0),
+                        "tools": sum(len(entry.tools) for entry in listed) if listed else None,
+                        "tokens": tokens.get(name, 0) if listed else None,
                         "saved": saved.get(name),
                     }
         return list(found.values())

@@ -132,12 +132,13 @@ function tiles(servers, toolboxes) {
 	const sum = (list, member) => list.reduce((total, each) => (typeof each[member] === "number" ? (total ?? 0) + each[member] : total), null);
 	const ready = servers.filter((server) => server.state === "ready").length;
 	const failed = servers.filter((server) => ["failed", "backoff"].includes(server.state)).length;
-	const counted = since(store.state.since);
-	const errors = sum(servers, "errors");
+	const errors = sum(servers, "errors"), tools = sum(toolboxes, "tools");
+	// Of all users, and so not for everybody.
+	const counted = errors === null ? "not shown to you" : since(store.state.since);
 	return [
 		tile(`${ready} of ${servers.length}`, "servers running", failed ? `${failed} failed` : "none failed", failed ? "bad" : "", "servers"),
 		tile(count(sum(servers, "calls")), "calls", counted, "", "live"),
 		tile(count(errors), "errors", counted, errors ? "bad" : "", "live"),
-		tile(count(sum(toolboxes, "tools")), "tools", `in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tools"),
+		tile(count(tools), "tools", tools === null ? "none listed yet" : `in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tools"),
 	];
 }
