@@ -35,7 +35,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin cluster-trial bench bench-context bench-jobs build release-trial docs sbom bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin cluster-demo cluster-trial bench bench-context bench-jobs build release-trial docs sbom bundle pictures constraints conformance clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -56,6 +56,7 @@ help:
 	@echo 'make soak         1,000 clients, 100 servers and random kills, an hour by default; writes docs/internals/soak.md'
 	@echo 'make soak-sharing 20 clients on one shared workbench with published servers and kills (needs npm)'
 	@echo 'make soak-signin  one sign-in and tokens of ten seconds, an hour by default (needs npm)'
+	@echo 'make cluster-demo three instances, Redis and HAProxy on this machine: users move, one of each is killed'
 	@echo 'make cluster-trial  users of a cluster, killed instances, state that is away, rolling restarts, again and again'
 	@echo 'make bench        measure calls, start-up and memory against a bare forwarder'
 	@echo 'make bench-context DATA=folder   measure search and token costs on real tool catalogues,'
@@ -105,6 +106,9 @@ faults soak soak-sharing soak-signin bench: export WORKBENCH_DEBUGGER = 1
 
 faults: $(DEV)
 	@$(BIN)/python $(if $(LOAD),-m soak.beside $(BIN)/python) -m pytest -n $(WORKERS) tests/faults $(PYTEST_ARGS)
+
+cluster-demo: $(DEV)
+	@$(BIN)/python -m scripts.cluster_demo
 
 # Slow on purpose: calls of 30 s, and the state server away for 30 s.
 cluster-trial: $(DEV)

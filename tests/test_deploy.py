@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from mcp_workbench.cli.flags import parse as parse_command
+from mcp_workbench.cli.serve import SERVE
 from mcp_workbench.engine.config.load import parse
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
@@ -55,3 +58,30 @@ def test_compose_starts_three_instances() -> None:
     instances = [each for each in compose["services"].values() if "build" in each]
     assert len(instances) == 3
     assert all(each["read_only"] for each in instances)
+
+
+def test_manifests_are_valid_for_kubernetes_to_the_last_field() -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+
+    for manifest in documents("kubernetes.yaml"):
+        validator.validate(manifest, validator.latest_version(), strict=True)
+    deployment = documents("kubernetes.yaml")[1]
+    deployment["spec"]["template"]["spec"]["containers"][0]["readOnlyRootFilesytem"] = True
+    with pytest.raises(validator.ValidationError):
+        validator.validate(deployment, validator.latest_version(), strict=True)
+
+
+def test_container_runs_our_command_as_another_user_than_root() -> None:
+    """It cannot be built everywhere; its lines can be read."""
+    written = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    lines = [line.split(maxsplit=1) for line in written.splitlines() if line.strip() and not line.startswith("#")]
+    known = {"FROM", "COPY", "RUN", "USER", "ENV", "VOLUME", "EXPOSE", "ENTRYPOINT"}
+    assert {instruction for instruction, _ in lines} <= known
+    assert lines[0][0] == "FROM"
+    of = dict(lines)
+    assert (
+        int(of["USER"]) == documents("kubernetes.yaml")[1]["spec"]["template"]["spec"]["securityContext"]["runAsUser"]
+    )
+    command = json.loads(of["ENTRYPOINT"])
+    parsed = parse_command(command[2:], SERVE.flags, positionals=0)
+    assert command[:2] == ["mcp-workbench", "serve"] and parsed.value("http") == f"0.0.0.0:{of['EXPOSE']}"

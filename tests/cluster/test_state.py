@@ -107,8 +107,8 @@ async def test_many_users_may_arrive_at_once() -> None:
         one.keep(SESSION, "ann", "id", b"hers")
         await until(lambda: not one.waiting)
         other = await instances.start()
-        found = await asyncio.gather(*(other.find(SESSION, "ann", "id") for _ in range(500)))
-        assert found == [b"hers"] * 500
+        found = await asyncio.gather(*(other.find(SESSION, "ann", "id") for _ in range(100)))
+        assert found == [b"hers"] * 100
         assert not other.link.outages
 
 

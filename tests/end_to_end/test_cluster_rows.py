@@ -62,7 +62,8 @@ async def play(players: dict[str, Player], killed: Instance | None) -> None:
                 player.is_killed = killed is not None
             if killed is not None:
                 await killed.kill()
-            for row, player in players.items():
+            # Limits come last and first: they are by the minute.
+            for row, player in reversed(players.items()):
                 player.goes_on.set()
                 await asyncio.wait([playing[row]])
     finally:

@@ -33,7 +33,8 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PATIENCE = 60.0
 STATE_SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 needs_state_server = pytest.mark.skipif(STATE_SERVER is None, reason="neither valkey-server nor redis-server is here")
-needs_haproxy = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+HAPROXY = shutil.which("haproxy")
+needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
 
 
 def free_port() -> int:

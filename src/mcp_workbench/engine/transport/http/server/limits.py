@@ -23,8 +23,9 @@ MOST_IN_BATCH: Final = 100
 # Keep reading a refused upload for a moment, so that the client sees the response; closing early would destroy it.
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 8 * 1024 * 1024
-# `Limits.retry_milliseconds` where another instance answers at once for one that has ended.
-RETRY_ELSEWHERE_MILLISECONDS: Final = 200
+# `Limits.retry_milliseconds` where another instance answers for one that has ended: its calls are to fail within a
+# second, but clients try twice only to open their stream of notifications again.
+RETRY_ELSEWHERE_MILLISECONDS: Final = 400
 # Requests that a client sends before it has its answers. Clients that pipeline send a few.
 MOST_PIPELINED: Final = 16
 # A body up to this size is in the kernel's buffer already; reading it after a refusal keeps the connection usable. Such
