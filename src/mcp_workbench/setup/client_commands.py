@@ -34,7 +34,7 @@ def exposure_warning(client: Client, names: Sequence[str], when: str) -> str:
     listed = ", ".join(f"`{name}`" for name in names)
     return (
         f"{when}, the keys of {listed} are on the command line of `{program(client)}` for a moment, where other users "
-        "of this machine can see them; it has no other way to take them"
+        "of this machine can see them; that command accepts them only as arguments"
     )
 
 

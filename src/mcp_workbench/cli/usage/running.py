@@ -77,7 +77,7 @@ Exit code: 0; 1 if the workbench opens no page; 2 if none or several are meant, 
 """,
         (
             Flag("port", "N", "the port on this machine (default: 8421, or another if that is taken)"),
-            Flag("no-browser", None, "print the address, and open nothing"),
+            Flag("no-browser", None, "print the address instead of opening it"),
             Flag("pid", "PID", "the workbench with this process ID"),
             CONFIG,
         ),

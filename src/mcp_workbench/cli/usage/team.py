@@ -56,7 +56,7 @@ Exit code: 0; 1 if verify finds something, or the file cannot be read; 2 if the 
             Flag("tool", "GLOB", "only lines about these, as toolbox/server/tool; a name alone means any server's"),
             Flag("since", "WHEN", "only lines since then: 30m, 12h, 7d, or 2026-11-16T08:00"),
             Flag("lines", "N", "how many of the last lines to print (default: 200; 0 for all)"),
-            Flag("expect", "LINE", "with verify: this line must be there as it was, as NUMBER:HASH"),
+            Flag("expect", "LINE", "with verify: require this line to be unchanged, given as NUMBER:HASH"),
             JSON,
         ),
         takes=2,
@@ -73,7 +73,7 @@ with your name. `mcp-workbench status` shows the calls that are waiting, those t
 Exit code: 0; 1 if this process may not decide; 2 if no such call waits, or if somebody has decided already.
 """,
         (
-            Flag("show", None, "print all of what will be sent, and allow nothing"),
+            Flag("show", None, "print everything that would be sent, without allowing it"),
             Flag("deny", None, "refuse it, and the same call for the next 10 minutes"),
             Flag("for", "SECONDS", "allow the same call repeatedly for this long; without it, once"),
         ),
@@ -123,7 +123,7 @@ Exit code: 0; 1 if keys cannot be read or written, or there is no such key to re
                 "create: toolboxes that the key is limited to, separated by commas; globs",
                 repeats=True,
             ),
-            Flag("expires", "WHEN", "create: when the key ends: 30d, 12h, 45m, or a date such as 2027-01-31"),
+            Flag("expires", "WHEN", "create: when the key expires: 30d, 12h, 45m, or a date such as 2027-01-31"),
             JSON,
         ),
         actions=("create", "list", "revoke"),
@@ -132,7 +132,7 @@ Exit code: 0; 1 if keys cannot be read or written, or there is no such key to re
     ),
     Command(
         "cluster [OPTIONS] status|key",
-        "show the instances of a cluster, and make its key",
+        "show the instances of a cluster, and create its key",
         """
 Several workbenches behind a balancer leave state for each other in Valkey or Redis ("cluster" in the configuration).
 status shows the instances that are running, with their versions and users, and how the state server is: its latency,
