@@ -186,3 +186,17 @@ async def test_servers_from_pypi_are_opened_and_used(workbench: Workbench, pytho
         client.close_stdin()
         assert await client.wait_exit() == 0
         assert [command_line(pid) for pid in below if alive(pid)] == []
+
+
+@pytest.mark.node
+async def test_a_tool_that_requires_a_task_works_for_a_client_without_tasks(
+    workbench: Workbench, node_servers: Path
+) -> None:
+    boxes = {"node": {"everything": npx(node_servers, "mcp-server-everything")}}
+    async with workbench.serving(boxes) as client:
+        done = await client.use_tool(
+            "node", "everything", "simulate-research-query", {"topic": "bees"}, _meta={"progressToken": "p"}
+        )
+        assert "# Research Report: bees" in text_of(done)
+        progress = [params["progress"] for params in client.received("notifications/progress")]
+        assert progress and progress == sorted(set(progress))

@@ -131,6 +131,9 @@ class _Link:
         if method in self._server.others:
             self._server.asked.append((method, params.get("uri") or params.get("taskId") or ""))
             result: Json = self._server.others[method](params)
+            if not result:
+                # It never answers.
+                return
             if "code" in result:
                 self.say({"id": id, "error": result})
                 return

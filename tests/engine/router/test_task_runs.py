@@ -131,6 +131,19 @@ async def test_to_cancel_the_call_is_to_cancel_the_task(tmp_path: Path, era: str
 
 
 @every_client
+async def test_so_is_to_cancel_it_while_the_task_waits_for_input(tmp_path: Path, era: str) -> None:
+    server = TaskServer("legacy", ("input_required", {}))
+    # It asks during this request, which has no answer before.
+    server.others["tasks/result"] = lambda params: {}
+    async with workbench_with(tmp_path, {"box": {"server": server}}, era=era) as seen:
+        call = await seen.client.start("tools/call", {"name": "use_tool", "arguments": {"tool": "box/server/research"}})
+        await eventually(lambda: "tasks/result" in server.methods(), what="the request for the result")
+        await seen.client.notify("notifications/cancelled", {"requestId": call.id})
+        await eventually(lambda: ("tasks/cancel", "7") in server.asked, what="the task to be cancelled")
+        assert len(server.cancelled) == 1
+
+
+@every_client
 @every_server
 async def test_the_result_is_kept_for_a_client_that_would_give_up(
     tmp_path: Path, era: str, protocol: str, monkeypatch: pytest.MonkeyPatch

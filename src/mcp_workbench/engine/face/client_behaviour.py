@@ -63,8 +63,9 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
     # Documented: what it does about changed lists, and whether tools that only read run without asking its user.
     list_changed: Literal["fetches", "ignores"] | None = None
     read_only_skips_prompt: bool | None = None
-    # Documented: how long it waits for us to be ready, and for a call.
+    # Documented: how long it waits for us to be ready.
     connect_seconds: int | None = None
+    # How long it waits for a call. A task that takes longer is answered with where its result will be.
     call_seconds: int | None = None
     # Whether progress extends its wait for a call.
     progress_extends: bool | None = None

@@ -68,6 +68,8 @@ class Route(Struct, eq=False):
     program: str = ""
     # It is run as a task for its client, and never sent again.
     is_task: bool = False
+    # What else to do when it is cancelled.
+    on_cancelled: Callable[[], None] | None = None
     # The header `traceparent` that it came with over HTTP, where calls are traced.
     trace_parent: str = ""
 

@@ -440,8 +440,11 @@ class Router:
         assert decision is not None
         self.run_task(call, decision, self.connections.for_use(decision.entry, call))
 
-    def ask_for_task_result(self, call: RoutedCall, decision: Forward, connection: Connection, id: str) -> None:
+    def ask_for_task_result(
+        self, call: RoutedCall, decision: Forward, connection: Connection, id: str, on_cancelled: Callable[[], None]
+    ) -> None:
         """Ask for the result of a task of 2025-11-25, as the request of its client."""
+        call.route.on_cancelled = on_cancelled
         body, timeout = b'{"taskId":' + encode(id), connection.config.timeout
         call.route.wire_id = connection.traffic.forward(
             call, b'"tasks/result"', decision.item, body, call.meta, call.revision, timeout
@@ -455,12 +458,16 @@ class Router:
             route.passage.end("cancelled")
         if route.traffic is not None:
             route.traffic.cancel(route.wire_id, params)
+        if route.on_cancelled is not None:
+            route.on_cancelled()
         self.stop_work(call)
 
     def stop(self, call: RoutedCall, denial: Denial) -> None:
         """End a request wherever it is: cancel it at its server, and answer its client with this error."""
         if call.route.traffic is not None:
             call.route.traffic.cancel(call.route.wire_id, {"reason": Raw(b'"a limit of the workbench was reached"')})
+        if call.route.on_cancelled is not None:
+            call.route.on_cancelled()
         if call.route.passage is not None:
             call.route.passage.failure = "timeout"
         self.stop_work(call)

@@ -206,7 +206,7 @@ class TaskRun:
         self._router.work_done(call)
         if not self._is_extension:
             # As the client's own request, whose questions are its client's.
-            self._router.ask_for_task_result(call, self._decision, self._connection, state.taskId)
+            self._router.ask_for_task_result(call, self._decision, self._connection, state.taskId, self._cancel)
         elif state.status == "failed":
             call.on_error(state.error)
         else:
