@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from msgspec.structs import replace
 
 from mcp_workbench.engine.lasting_state import SESSION
+from mcp_workbench.signin.client_registration import OAuthClient
+from mcp_workbench.signin.store import SignInRecord
 from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client
 from tests.support.cluster_machines import PATIENCE, Instance, machines, needs_state_server
 from tests.support.workbench import scripted_entry
@@ -283,3 +286,49 @@ async def test_calls_that_need_others_are_refused_while_the_state_is_away_if_tha
             async with asyncio.timeout(PATIENCE):
                 while not (await call(limited, "text"))[0]:
                     await asyncio.sleep(0.05)
+
+
+async def test_sign_in_on_one_machine_is_known_on_all(folder: Path) -> None:
+    boxes = {"box": {"server": {"url": "http://127.0.0.1:1/mcp"}}}
+    client = OAuthClient(id="client", issuer="https://id.example.com", is_registered=True)
+    record = SignInRecord(
+        principal="ann",
+        server="http://127.0.0.1:1/mcp",
+        issuer=client.issuer,
+        client=client,
+        token_endpoint="https://id.example.com/token",
+        access_token="the access token",
+        refresh_token="the refresh token",
+        signed_in_at=time.time(),
+        obtained_at=time.time(),
+    )
+    async with machines(folder) as rig:
+        a, b = [await rig.start(name, boxes) for name in "ab"]
+        await rig.until_listening(2)
+        stores = [a.sign_ins, b.sign_ins]
+        token = await a.run("team", "key", "create", "ann")
+        await seconds_until(200, token, a, b)
+
+        async def until_known(count: int) -> float:
+            began = time.monotonic()
+            async with asyncio.timeout(PATIENCE):
+                while len(stores[1].read().records) != count:
+                    await asyncio.sleep(0.05)
+            return time.monotonic() - began
+
+        # As the command does; the user is at the other instance already.
+        await stores[0].change(lambda contents: contents.put(record))
+        assert await until_known(1) < 2 * REVOCATION_LIMIT
+        assert stores[1].read().records == [record]
+        await stores[1].change(lambda contents: contents.records.clear())
+        async with asyncio.timeout(PATIENCE):
+            while stores[0].read().records:
+                await asyncio.sleep(0.05)
+        # One that starts later, on a machine that knows nothing, learns of it when the user arrives.
+        await stores[0].change(lambda contents: contents.put(replace(record, signed_in_at=time.time())))
+        await until_known(1)
+        c = await rig.start("c", boxes)
+        await seconds_until(200, token, c)
+        async with asyncio.timeout(PATIENCE):
+            while not c.sign_ins.read().records:
+                await asyncio.sleep(0.05)

@@ -25,6 +25,7 @@ from mcp_workbench.cluster.seal import Seal, new_key
 from mcp_workbench.cluster.state import ClusterState
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
 from mcp_workbench.engine.lasting_state import StateKind
+from mcp_workbench.signin.store import TokenStore
 from mcp_workbench.team.identity.named_keys import KeyFolder
 from tests.support.client import RawClient
 from tests.support.workbench import workbench_command, write_config
@@ -108,6 +109,10 @@ class Instance:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     @property
+    def sign_ins(self) -> TokenStore:
+        return TokenStore(str(self.folder / "data" / "mcp-workbench" / "sign-ins"))
+
+    @property
     def keys(self) -> KeyFolder:
         return keys_of(self.folder)
 
@@ -183,6 +188,7 @@ class Machines:
         config = write_config(folder, boxes, **settings)
         environment = {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
         environment |= {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+        environment["XDG_DATA_HOME"] = str(folder / "data")
         command = workbench_command(config, "--http", f"127.0.0.1:{port}", "--token", "operator", *flags)
         spawned = RawClient.spawn(command, env=environment, expect_exit=False)
         process = await self._stack.enter_async_context(spawned)
