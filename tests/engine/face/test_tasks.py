@@ -17,7 +17,9 @@ from mcp_workbench.engine.face.decisions import Forward, Reject
 from mcp_workbench.engine.face.flat import FlatFace
 from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, LONGEST_LIFE, Tasks
 from mcp_workbench.engine.face.view import View
+from mcp_workbench.engine.lasting_state import TASK
 from mcp_workbench.engine.protocol.revisions import newest
+from tests.support.shared_state import SharedServer
 
 CLIENT = newest("modern")
 NOTHING = WorkbenchConfig(path="plain.json", toolboxes={}, plain=True)
@@ -105,3 +107,30 @@ def test_a_server_stays_up_for_as_long_as_its_task_lives(
 ) -> None:
     result = json.dumps({"taskId": "a", "ttlMs": ttl}).encode()
     assert tasks.remember(VIEW, entries[0], result, CLIENT) == (seconds, result)
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:1/mcp"])
+async def test_another_instance_knows_the_task_of_a_server_with_an_address_and_says_why_not_of_a_process(
+    url: str | None,
+) -> None:
+    configs = {"one": ServerConfig(name="one", command=None if url else "none", url=url)}
+    box = ToolboxConfig(name="default", description="", servers=configs)
+    config = WorkbenchConfig(path="plain.json", toolboxes={"default": box}, plain=True)
+    view = View("me", FlatFace(Catalog(config, ManifestStore(lambda: None)), FaceSettings()))
+    (entry,) = view.face.catalog.entries()
+    server = SharedServer()
+    here, state = Tasks(server.instance()), server.instance()
+    handle = handle_of(here, entry, "task-1", view)
+    server.settle()
+    there = Tasks(state)
+    there.take_over(view, (await state.find_all(TASK, "me")).values())
+    assert asked(here, handle, view) == ("one", "task-1")
+    decision = there.resolve(view, "tasks/get", {"taskId": Raw(json.dumps(handle).encode())}, CLIENT)
+    if url is not None:
+        assert isinstance(decision, Forward)
+    else:
+        assert isinstance(decision, Reject) and "process of another instance" in decision.message
+        # It lists it all the same: it keeps its tasks elsewhere.
+        there.listed(view, entry, [Raw(b'{"taskId":"task-1"}')], CLIENT)
+        assert asked(there, handle, view) == ("one", "task-1")
+    assert await state.find_all(TASK, "stranger") == {}

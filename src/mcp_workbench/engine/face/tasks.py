@@ -79,6 +79,8 @@ class _Given(Struct, frozen=True):
     own: str
     # The tool whose call became this task; empty if unknown.
     tool: str = ""
+    # Another instance has issued it, and the task hangs on a process there.
+    is_elsewhere: bool = False
 
 
 class _LeftTask(Struct):
@@ -204,7 +206,8 @@ class Tasks:
                 continue
             key = (view.principal, saved.is_extension, saved.handle)
             if key not in self._given:
-                self._enter(key, _Given(entry, saved.own, saved.tool))
+                # A server with an address is the same for all instances.
+                self._enter(key, _Given(entry, saved.own, saved.tool, entry.config.url is None))
                 if saved.handle != saved.own:
                     name = (view.principal, saved.is_extension, saved.toolbox, saved.server, saved.own)
                     self._others[name] = saved.handle
@@ -286,6 +289,12 @@ class Tasks:
         denial = None if given is None else refused(view, given.entry, given.own)
         if given is None or (denial is not None and denial.hides):
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
+        if given.is_elsewhere:
+            return Reject(
+                INVALID_PARAMS,
+                f"task `{handle[:200]}` belongs to a process of another instance, which has ended or no longer serves "
+                "you: its result cannot be had here; make the call again if it may run twice",
+            )
         if given.own != handle:
             params = {**params, "taskId": Raw(encode(given.own))}
         return Forward(given.entry, given.own, encode(method), open_object(params))
