@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.audit import audited_in_flight, audited_sequential
 from bench.calls import QUICK, Effort, in_flight, large_result, sequential
 from bench.client import BenchError
+from bench.cluster import STATE_SERVER, cluster_instructions
 from bench.findings import Finding
 from bench.flat import flat_call, flat_list
 from bench.footprint import memory, per_tool
@@ -49,6 +50,7 @@ COUNTED_NAMES = (
     *("instructions", "http-instructions", "guarded-instructions", "audit-instructions"),
     *("counting-instructions", "seeing-instructions"),
     *("page-instructions", "scrape-instructions", "tracing-instructions"),
+    "cluster-instructions",
 )
 SANDBOX_NAMES = ("sandbox-start", "sandbox-bwrap")
 NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *SANDBOX_NAMES, *HTTP_NAMES, *COUNTED_NAMES)
@@ -119,11 +121,15 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "page-instructions": lambda: page_instructions(folder),
         "scrape-instructions": lambda: scrape_instructions(folder),
         "tracing-instructions": lambda: tracing_instructions(folder),
+        "cluster-instructions": lambda: cluster_instructions(folder),
     }
     findings: list[Finding] = []
     for name in options.only or NAMES:
         if name in COUNTED_NAMES and not is_available():
             print(f"{name} is left out: valgrind is not installed", file=sys.stderr)
+            continue
+        if name == "cluster-instructions" and STATE_SERVER is None:
+            print(f"{name} is left out: neither valkey-server nor redis-server is installed", file=sys.stderr)
             continue
         print(f"measuring {name} …", file=sys.stderr)
         findings.append(measurements[name]())
