@@ -44,6 +44,7 @@ MORE: Final = {
     "file.metrics": "See [metrics](#metrics).",
     "file.telemetry": "See [telemetry](#telemetry).",
     "file.keychain": "See [encrypted sign-ins](../guides/auth.md#encrypted-sign-ins).",
+    "file.redactResults": "See [secrets in results](../guides/secrets.md#secrets-in-results).",
     "file.auth": "One [identity provider](../guides/team.md#your-identity-provider), or a list of them; [its "
     "members](#who-may-call-over-http).",
     "file.trustedProxy": "See [how to set it up](../guides/team.md#behind-a-proxy-that-authenticates), and [its "

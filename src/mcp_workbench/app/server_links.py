@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from shlex import quote
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from msgspec.json import encode
 
@@ -32,6 +32,7 @@ from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
+    from mcp_workbench.app.foreign_secrets import SecretFilter
     from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
     from mcp_workbench.engine.downstream.server_link import ServerLink
     from mcp_workbench.engine.steps import EventKind
@@ -86,9 +87,47 @@ class Means(Protocol):
 async def open_link(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
     """Open the link of this connection. `config` has all references resolved. Raises `DownstreamError`."""
     connection.conceal = connection.traffic.conceal = means.redactor.text
+    mode = connection.entry.context.redact_results
+    if mode is None:
+        return await _open(means, connection, config, receiver)
+    filtering = _filtering(means, connection, config, receiver, mode)
+    link = await _open(means, connection, config, filtering)
+    filtering.link = link
+    return link
+
+
+async def _open(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
     if config.command is None:
         return _open_http(means, connection, config, receiver)
     return await _start(means, connection, config, receiver)
+
+
+def _filtering(
+    means: Means,
+    connection: Connection,
+    config: ServerConfig,
+    receiver: AnswerReceiver,
+    mode: Literal["warn", "block"],
+) -> SecretFilter:
+    from mcp_workbench.app.foreign_secrets import ForeignSecrets, SecretFilter
+
+    given = server_environment(connection.entry.context.environ, config.inherit_env, config.env)
+    own = (*given.values(), *config.args, *config.headers.values(), config.url or "")
+    secrets = ForeignSecrets(means.redactor, own, lambda: connection.secrets_owner)
+
+    def report(method: str) -> None:
+        means.record(
+            connection.entry,
+            "secret",
+            principal=connection.principal,
+            toolbox=connection.entry.toolbox,
+            server=config.name,
+            item=method,
+            decision="denied" if mode == "block" else "passed",
+            reason="it contains a secret of another server",
+        )
+
+    return SecretFilter(receiver, secrets, mode, connection.label, report)
 
 
 async def _start(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
@@ -272,6 +311,7 @@ def _own_headers(means: Means, connection: Connection, config: ServerConfig) -> 
     def signed_in(headers: Mapping[str, str]) -> HeaderSource:
         target = sign_in_target(entry, config, principal)
         source = means.sign_ins(entry.context.keychain).source(target, headers)
+        connection.secrets_owner = source.owner
         if target.principal == entry.context.principal:
             # A sign-in is private to its principal, and so is an entry, unless it is shown to all users.
             entry.sign_in = source

@@ -341,9 +341,10 @@ class HidingStep(Protocol):
 
 
 # Events other than requests that are recorded: a caller succeeded or failed to authenticate (`authentication`), signed
-# in to a server, was asked something, or approved a call; a definition or the configuration has changed; a program.
+# in to a server, was asked something, or approved a call; a definition or the configuration has changed; a program; a
+# server sent a secret of another one.
 EventKind = Literal[
-    "authentication", "sign_in", "question", "approval", "definition", "configuration", "egress", "program"
+    "authentication", "sign_in", "question", "approval", "definition", "configuration", "egress", "program", "secret"
 ]
 
 

@@ -101,8 +101,8 @@ class SignedInHeaders:
         # The refresh request may have reached the authorization server.
         self._is_sent = False
         # Owns the entries in the redactor: tokens are redacted as long as requests may carry them.
-        self._owner = object()
-        finalize(self, redactor.release, self._owner).atexit = False
+        self.owner = object()
+        finalize(self, redactor.release, self.owner).atexit = False
 
     @property
     def ends_at(self) -> float | None:
@@ -261,7 +261,7 @@ class SignedInHeaders:
                 "`jwt_bearer` needs an identity",
                 hint="set `identityProvider` or `identityToken` in `oauth` of this server",
             )
-        self._redactor.replace(self._owner, secrets_fetched(identity))
+        self._redactor.replace(self.owner, secrets_fetched(identity))
         try:
             return await run(jwt_bearer(attempt, identity), self._client(), environ=target.environ)
         except IdentityRefused as error:
@@ -350,7 +350,7 @@ class SignedInHeaders:
         """Redact the tokens, because servers quote what they were sent."""
         secrets = (record.access_token, record.refresh_token, record.client.secret, record.id_token)
         hidden = [each for secret in secrets if secret for each in secrets_fetched(secret)]
-        self._redactor.replace(self._owner, hidden)
+        self._redactor.replace(self.owner, hidden)
 
     def _adopt(self, record: SignInRecord | None) -> None:
         if record is not None:

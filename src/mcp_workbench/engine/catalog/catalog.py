@@ -403,6 +403,7 @@ def context_of(config: WorkbenchConfig, context: ServerContext) -> ServerContext
         max_definition_bytes=config.max_definition_bytes,
         shows_results=config.programs is not None,
         keychain=config.keychain,
+        redact_results=config.redact_results,
     )
 
 

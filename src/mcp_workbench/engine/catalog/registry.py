@@ -111,7 +111,7 @@ def identity(
         # The output of a `${cmd:…}` program may depend on any variable of its client.
         environment = environments.of(context.environ, ("*",), config.env)
     lock = None if context.lock is None else (context.path, context.lock)
-    limits = context.max_message_bytes, context.max_definition_bytes, lock
+    limits = context.max_message_bytes, context.max_definition_bytes, lock, context.redact_results
     whose = None if config.share == "everyone" else context.principal
     # Determines where sign-ins are stored; programs have none.
     keychain = context.keychain if config.command is None else None

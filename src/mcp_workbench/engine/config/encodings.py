@@ -31,7 +31,7 @@ class SecretFinder:
         # Longest first, so that a secret that contains another is hidden as a whole.
         for secret in sorted(secrets, key=lambda secret: (-len(secret), secret)):
             # Servers log JSON, and some libraries write everything beyond ASCII as `\uXXXX`.
-            for form in {secret, _in_json(secret), _in_ascii_json(secret)}:
+            for form in {secret, in_json(secret), _in_ascii_json(secret)}:
                 self._add({form[:HEAD]}, partial(_literal, form))
             encoded = [secret.encode(errors="surrogatepass")]
             if not _UNRESERVED.issuperset(secret):
@@ -40,7 +40,7 @@ class SecretFinder:
                 # As in client credentials: URL-encoded first, then in base64.
                 encoded.append("".join(ways[0] for ways in letters).replace("%20", "+").encode())
             for data in encoded:
-                for form in _in_base64(data):
+                for form in in_base64(data):
                     self._add({form[:HEAD]}, partial(_base64, form))
         self._sizes = sorted({len(head) for head in self._by_head})
 
@@ -101,7 +101,7 @@ def _base64(form: str, text: str, place: int) -> int:
     return end
 
 
-def _in_json(text: str) -> str:
+def in_json(text: str) -> str:
     """Return the form in JSON, with quotes and line breaks escaped."""
     return msgspec.json.encode(text).decode()[1:-1]
 
@@ -109,9 +109,9 @@ def _in_json(text: str) -> str:
 def _in_ascii_json(text: str) -> str:
     """Return the form that Python's `json` writes by default."""
     if text.isascii():
-        return _in_json(text)
+        return in_json(text)
     # `\u` escapes are UTF-16: a character beyond the first plane takes two of them.
-    data = _in_json(text).encode("utf-16-be", errors="surrogatepass")
+    data = in_json(text).encode("utf-16-be", errors="surrogatepass")
     units = [int.from_bytes(data[at : at + 2]) for at in range(0, len(data), 2)]
     return "".join(chr(unit) if unit < 128 else f"\\u{unit:04x}" for unit in units)
 
@@ -137,7 +137,7 @@ def _heads(letters: list[tuple[str, ...]]) -> set[str]:
     return heads
 
 
-def _in_base64(data: bytes) -> set[str]:
+def in_base64(data: bytes) -> set[str]:
     """Return the strings of which every base64 text that contains these bytes has one, at any offset and in both
     alphabets."""
     forms = set()

@@ -136,6 +136,8 @@ class ServerContext(Struct, frozen=True, kw_only=True):
     max_definition_bytes: int = DEFAULT_MAX_DEFINITION_BYTES
     # Whether sign-ins have to be encrypted; None: left as they are.
     keychain: bool | None = None
+    # What happens to secrets of other servers in what a server sends; None: nothing is looked for.
+    redact_results: Literal["warn", "block"] | None = None
     # The principal whose connections list what the server offers; empty for our own user.
     principal: str = ""
     # Whether signatures end with the type of the result, which programs need to know.
@@ -496,6 +498,13 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         "`true`: sign-ins are encrypted with a key in the system's keychain. `false`: they are not. If unset, they "
         "stay as they are; `mcp-workbench auth --encrypt` and `--decrypt` change that.",
         title="Encrypted sign-ins",
+        needs_restart=True,
+    )
+    redact_results: Literal["warn", "block"] | None = setting(
+        one_of("warn", "block"),
+        "What happens if a server sends a secret of another server: it is reported in the log and the audit (`warn`), "
+        "or also kept from the agent (`block`). If unset, nothing is looked for.",
+        title="Secrets in results",
         needs_restart=True,
     )
     registry: str = setting(

@@ -300,6 +300,11 @@ class Redactor:
         """Whether exactly this value is one of the secrets."""
         return value in self._secrets or any(value in secrets for pair in self._passing.values() for secrets in pair)
 
+    def known(self, *, without: object = None) -> frozenset[str]:
+        """All secrets, but for those of an owner."""
+        passing = (pair for owner, pair in self._passing.items() if owner != without)
+        return self._secrets.union(*(secrets for pair in passing for secrets in pair), *self._released)
+
     def has_news(self) -> bool:
         """Whether secrets have been added since the last call."""
         had, self._has_news = self._has_news, False

@@ -190,6 +190,8 @@ class Connection:
         self.advise: Callable[[str], str | None] = lambda said: None
         # How its process is confined, for `status`; None until it is started, and for addresses.
         self.sandbox: dict[str, object] | None = None
+        # The owner of the sign-in's secrets in the redactor.
+        self.secrets_owner: object = None
         # How often its sandbox refused which host, over all of its runs.
         self.refused_hosts: dict[str, int] = {}
         self.starts = 0

@@ -1,0 +1,179 @@
+"""Secrets of other servers in what a server sends: reported (`"redactResults": "warn"`) or kept back (`"block"`).
+
+Sits between a link and whoever understands its messages, so that nothing passes by: results, errors, notifications,
+questions, lists, however they travel. What a server knows itself, from its own settings, is no business of ours. Finds
+a value that was passed on by accident, also escaped, percent-encoded or in base64; a server that means to smuggle one
+out can always disguise it. Loaded only where the setting is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET
+
+from mcp_workbench.engine.config.encodings import in_base64, in_json
+from mcp_workbench.engine.jsonrpc import messages
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Envelope, Malformed, error_response
+
+if TYPE_CHECKING:
+    from mcp_workbench.engine.config.redact import Redactor
+    from mcp_workbench.engine.jsonrpc.framing import Oversized
+    from mcp_workbench.engine.transport.link import AnswerReceiver, Link
+    from mcp_workbench.errors import DownstreamError
+
+log = logging.getLogger(__name__)
+
+Mode = Literal["warn", "block"]
+# Shorter values are ordinary words and numbers, which any result may contain.
+MIN_SEARCHED_LENGTH: Final = 8
+# Beyond these, the longest are searched for: each costs a search through every message.
+MAX_SEARCHED_SECRETS: Final = 200
+# Longer messages are searched for values as they are, and not in other forms: no other call should wait for it.
+MAX_DECODED_BYTES: Final = 1 << 20
+# A server could repeat itself for ever.
+MAX_REPORTS: Final = 100
+
+WITHHELD: Final = (
+    "the server's message was withheld, because it contains a secret of another server (`redactResults`); for the "
+    "user: the audit and the log name the server"
+)
+
+
+class ForeignSecrets:
+    """The secrets that one server must not know, in all forms that are searched for."""
+
+    def __init__(self, redactor: Redactor, own: Iterable[str], owner: Callable[[], object]) -> None:
+        """`own`: texts that the server was given. `owner`: whose changing secrets are its own, too."""
+        self._redactor = redactor
+        self._own = "\0".join(own)
+        self._owner = owner
+        self._version = -1
+        self._plain: list[bytes] = []
+        self._encoded: list[bytes] = []
+
+    def is_in(self, line: bytes) -> bool:
+        if self._version != self._redactor.version:
+            self._learn()
+        if any(form in line for form in self._plain):
+            return True
+        if len(line) > MAX_DECODED_BYTES:
+            return False
+        if any(form in line for form in self._encoded):
+            return True
+        # Every character of a JSON text can be written in several ways.
+        rewritten = _rewritten(line) if b"\\" in line else b""
+        return any(form in rewritten for form in self._plain)
+
+    def _learn(self) -> None:
+        self._version = self._redactor.version
+        found = self._redactor.known(without=self._owner())
+        foreign = [each for each in found if len(each) >= MIN_SEARCHED_LENGTH and each not in self._own]
+        foreign = sorted(foreign, key=lambda each: (-len(each), each))[:MAX_SEARCHED_SECRETS]
+        # Results often are JSON within the text of a result.
+        spelled = (form for each in foreign for form in (in_json(each), in_json(in_json(each))))
+        self._plain = list(dict.fromkeys(form.encode(errors="surrogatepass") for form in spelled))
+        self._encoded = list(dict.fromkeys(form for each in foreign for form in _forms(each)))
+
+
+def _forms(secret: str) -> Iterator[bytes]:
+    data = secret.encode(errors="surrogatepass")
+    percent = quote(data, safe="")
+    if percent != secret:
+        yield percent.encode()
+        yield quote(data, safe="/:").encode()
+    yield from (form.encode() for form in in_base64(data) if len(form) >= MIN_SEARCHED_LENGTH)
+
+
+def _rewritten(line: bytes) -> bytes:
+    """The message with every character written as plainly as JSON allows; empty if it is none."""
+    try:
+        return msgspec.json.encode(msgspec.json.decode(line))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return b""
+
+
+class SecretFilter:
+    """Receives what arrives from one server, and passes on what it may."""
+
+    def __init__(
+        self, receiver: AnswerReceiver, secrets: ForeignSecrets, mode: Mode, label: str, report: Callable[[str], None]
+    ) -> None:
+        """`report` writes to the audit what was done, with the method or `answer`."""
+        self._receiver = receiver
+        self._secrets = secrets
+        self._mode = mode
+        self._label = label
+        self._report = report
+        self._reports = 0
+        # Where a question that is withheld is answered.
+        self.link: Link | None = None
+
+    def on_message(self, line: bytes) -> None:
+        if not self._secrets.is_in(line):
+            self._receiver.on_message(line)
+        elif (kept := self._replaced(line, _read(line))) is not None:
+            self._receiver.on_message(kept)
+
+    def on_related_message(self, line: bytes, about: bytes) -> None:
+        if not self._secrets.is_in(line):
+            self._receiver.on_related_message(line, about)
+        elif (kept := self._replaced(line, _read(line))) is not None:
+            self._receiver.on_related_message(kept, about)
+
+    def on_answer(self, line: bytes, message: Envelope) -> None:
+        if not self._secrets.is_in(line):
+            self._receiver.on_answer(line, message)
+        elif (kept := self._replaced(line, message)) is not None:
+            self._receiver.on_answer(kept, message if kept is line else messages.read(kept))
+
+    def on_read_message(self, line: bytes, message: Envelope | Malformed, about: bytes | None = None) -> None:
+        if not self._secrets.is_in(line):
+            self._receiver.on_read_message(line, message, about)
+        elif (kept := self._replaced(line, message)) is not None:
+            self._receiver.on_read_message(kept, message if kept is line else messages.read(kept), about)
+
+    def on_oversized(self, remains: Oversized) -> None:
+        self._receiver.on_oversized(remains)
+
+    def on_request_failed(self, id: bytes, error: DownstreamError) -> None:
+        self._receiver.on_request_failed(id, error)
+
+    def on_closed(self, reason: str) -> None:
+        self._receiver.on_closed(reason)
+
+    def _replaced(self, line: bytes, message: Envelope | Malformed) -> bytes | None:
+        """What is passed on of a message with a foreign secret; None: nothing."""
+        is_answer = isinstance(message, Envelope) and message.method is UNSET
+        method = str(message.method) if isinstance(message, Envelope) and message.method is not UNSET else "answer"
+        self._say(method)
+        if self._mode == "warn":
+            return line
+        id = message.id if isinstance(message, Envelope) else UNSET
+        if id is UNSET:
+            return None
+        withheld = error_response(bytes(id), INTERNAL_ERROR, WITHHELD)
+        if is_answer:
+            return withheld
+        if self.link is not None:
+            self.link.send(withheld)
+        return None
+
+    def _say(self, method: str) -> None:
+        self._reports += 1
+        if self._reports > MAX_REPORTS:
+            return
+        what = "withheld" if self._mode == "block" else "passed on"
+        log.warning("[%s] a message (%s) contains a secret of another server; it was %s", self._label, method, what)
+        self._report(method)
+
+
+def _read(line: bytes) -> Envelope | Malformed:
+    try:
+        return messages.read(line)
+    except Malformed as error:
+        return error
