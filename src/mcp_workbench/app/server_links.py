@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
@@ -18,14 +19,15 @@ from mcp_workbench.app.optional_parts import has_part
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.environment import advice, server_environment
-from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.model import LOCK_NAME, ServerConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.process_context import WITHIN
 from mcp_workbench.engine.sandbox.denials import explanation
-from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, sandbox_of
-from mcp_workbench.engine.sandbox.sandbox import RefusedHost
+from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, run_in_sandbox, sandbox_of
+from mcp_workbench.engine.sandbox.sandbox import RefusedHost, Sandbox
+from mcp_workbench.engine.sandbox.thread_backend import make_private_folders
 from mcp_workbench.engine.transport.child import find_program, spawn
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
@@ -151,6 +153,7 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
         os.path.isdir(sandbox.folder or "/")
         if sandbox.image is None:
             find_program(config.command or "", environment.get("PATH"), sandbox.folder)
+            _verify_package(connection, config, sandbox)
         return enforce(sandbox, refused)
 
     enforced = await aside(prepare, lambda found: found.launch.abandon())
@@ -180,6 +183,27 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
 
     link.stderr.on_line = on_line
     return link
+
+
+def _verify_package(connection: Connection, config: ServerConfig, sandbox: Sandbox) -> None:
+    """Raises `DownstreamError` if its package was recorded and is another one now. Blocks; may install it."""
+    path = connection.entry.context.path
+    lock = os.path.join(os.path.dirname(path), LOCK_NAME)
+    if not os.path.exists(lock) or not has_part("team"):
+        return
+    from mcp_workbench.team.lock.packages import package_of
+
+    if not package_of(config):
+        return
+    from mcp_workbench.team.lock.verified_packages import recorded, verify
+
+    entry = connection.entry
+    locked = recorded(lock, os.path.basename(path), entry.toolbox, config.name)
+    if locked is not None:
+        make_private_folders(sandbox)
+        # Nothing of the package runs, so that its own network is not the limit.
+        wider = sandbox if sandbox.network == "none" else sandbox._replace(network="all")
+        verify(locked, config, quote(connection.label), sandbox.environment, partial(run_in_sandbox, wider))
 
 
 class _RefusedHosts:

@@ -77,6 +77,16 @@ def pinned(package: Package) -> tuple[Package, str | None]:
         return package, str(error)
 
 
+def integrity_of(package: str) -> list[str]:
+    """What the registry says that a package contains, as in the lock file (`npm:name@1.2.3`). Raises `ConfigError` if
+    that cannot be known."""
+    named = package_named(package)
+    found, why = (Package("", ""), "it is no package") if named is None else pinned(named)
+    if why is not None or not found.integrity:
+        raise ConfigError(f"the content of `{package}` cannot be recorded: {why or 'its registry does not name it'}")
+    return list(found.integrity)
+
+
 class _Unknown(Exception):
     """The version could not be found out."""
 

@@ -37,11 +37,13 @@ from mcp_workbench.setup.clients.literal_secrets import secrets_of
 from mcp_workbench.setup.clients.package_rules import sandbox_proposal
 from mcp_workbench.setup.clients.server_json import Described, Input, Way, described
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, proposed
-from mcp_workbench.setup.file_replacement import read_file
-from mcp_workbench.setup.own_configuration import OwnConfiguration, own_configuration
-from mcp_workbench.setup.package_sources import package_named, pinned
+from mcp_workbench.setup.file_replacement import read_file, replace_file
+from mcp_workbench.setup.own_configuration import OwnConfiguration, lock_folder, own_configuration
+from mcp_workbench.setup.package_sources import Package, package_named, pinned
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
+from mcp_workbench.team.lock.lock_file import LockedServer, merged, read_lock, written
+from mcp_workbench.team.lock.packages import package_of
 
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 # Fits on one line of a table.
@@ -62,18 +64,25 @@ def run(parsed: Parsed) -> int:
     file.check_writable()
     # If the server is not added after all, stored secrets are deleted again.
     with SecretStore(os.path.dirname(file.path), note=partial(remark, "note")) as store:
-        entry = _entry(name, source, words, file, given, headers, store, parsed)
+        package = None if source is None else package_named(source)
+        if package is not None:
+            package, why = pinned(package)
+            if why is not None:
+                remark("warning", f"the version is not pinned: {why}")
+        entry = _entry(name, source, words, file, given, headers, store, parsed, package)
         toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
         _refuse_doubles(file, name, toolbox)
         # With the secrets still in it, because errors in the entry must be reported before anything is stored.
         file.check(file.with_server(toolbox, description, name, entry))
-        is_package = source is not None and package_named(source) is not None
+        is_package = package is not None
         if is_package and not parsed.has("no-check"):
             _try_contained(file.path, toolbox, name, entry, parsed)
         entry = store.taken_from(name, entry)
         store.write()
         file.write(file.with_server(toolbox, description, name, entry))
     _report_added(file, toolbox, name, entry, store)
+    if package is not None and package.kind != "oci" and package.integrity:
+        _record(file.path, toolbox, name, package)
     return 0 if parsed.has("no-check") or is_package else _started(file.path, toolbox, name)
 
 
@@ -100,6 +109,7 @@ def _entry(
     headers: dict[str, str],
     store: SecretStore,
     parsed: Parsed,
+    package: Package | None,
 ) -> dict[str, Any]:
     """Return the server's entry as it will be written to the file."""
     if source is None:
@@ -107,7 +117,7 @@ def _entry(
     elif source.startswith(("http://", "https://")):
         entry = {"url": source}
     else:
-        server = _described(source, file.registry)
+        server = _described(source, file.registry, package)
         _refuse_doubles(file, name, parsed.value("toolbox"))
         way, answers = _chosen(server), {**headers, **given}
         _refuse_wrong_values(way, answers)
@@ -126,7 +136,7 @@ def _entry(
         _list_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
         # Show the server before asking for its values: users should not type a key for something they would not start.
         hidden = [each for each in secrets_of({"env": answers, "args": words}) if "${" not in each]
-        is_package = package_named(source) is not None
+        is_package = package is not None
         _agree(server.name or name, completed(_outline(way, answers)), hidden, parsed, is_tried_first=is_package)
         entry = completed(_with_values(name, way, answers, store))
         # A package from a registry is a stranger's program; a container has limits of its own.
@@ -134,12 +144,29 @@ def _entry(
     return _with_options(entry, given, headers, parsed.value("share"))
 
 
-def _described(source: str, registry: str) -> Described:
-    if (package := package_named(source)) is not None:
-        found, why = pinned(package)
-        if why is not None:
-            remark("warning", f"the version is not pinned: {why}")
-        return described(found.server_json(), source)
+def _record(path: str, toolbox: str, name: str, package: Package) -> None:
+    """Record in the lock file what the package contains: no other content is started."""
+    config = load(path, os.environ)
+    server = config.toolboxes[toolbox].servers[name]
+    target = config.lock_target
+    seen = read_file(target.path)
+    try:
+        lock = read_lock(target)
+    except ConfigError as error:
+        remark("warning", f"the content of the package is not recorded: {error.message}")
+        return
+    locked = (None if lock is None else lock.server(toolbox, name)) or LockedServer()
+    locked = replace(locked, package=package_of(server), integrity=list(package.integrity), sandbox="contained")
+    replace_file(target.path, seen, written(merged(lock, target, {(toolbox, name): locked})), lock_folder())
+    if seen is None:
+        # Others who check out the configuration must be able to read it.
+        os.chmod(target.path, 0o644)
+    remark("note", f"its content is recorded in `{target.path}`: another one is not started")
+
+
+def _described(source: str, registry: str, package: Package | None) -> Described:
+    if package is not None:
+        return described(package.server_json(), source)
     if source.endswith(".json") or os.path.isfile(source):
         content = read_file(source)
         if content is None:

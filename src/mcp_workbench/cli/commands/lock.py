@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
@@ -23,6 +25,7 @@ from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.file_replacement import read_file, replace_file
 from mcp_workbench.setup.own_configuration import lock_folder
+from mcp_workbench.setup.package_sources import integrity_of
 from mcp_workbench.team.lock.definition_store import DefinitionStore, default_folder
 from mcp_workbench.team.lock.installed_packages import installed_package
 from mcp_workbench.team.lock.lock_difference import DefinitionChange, about_server, changes_of, described_changes
@@ -37,6 +40,7 @@ from mcp_workbench.team.lock.lock_file import (
     read_lock,
     written,
 )
+from mcp_workbench.team.lock.packages import package_of
 
 LOCK_FILE_MODE = 0o644
 
@@ -65,6 +69,8 @@ class _Locking:
         # Without the cache, whose lists may be outdated.
         self._engine = Engine(config, use_cache=False, redactor=log_for(parsed, config))
         self._failures: dict[str, str] = {}
+        # The lock whose records of packages are kept.
+        self._before: LockFile | None = None
         # The servers whose lists come from a running workbench, with its process id.
         self._running: dict[str, int] = {}
         self._kinds = locked_kinds(config.lock_target)
@@ -72,7 +78,7 @@ class _Locking:
     # ── the three actions ──
 
     def write(self) -> int:
-        before = self._lock_before()
+        before = self._before = self._lock_before()
         entries = self._listed()
         now = {(entry.toolbox, entry.name): self._locked(entry) for entry in entries}
         # Compared before overwriting: running `lock` again should report what changed.
@@ -126,6 +132,9 @@ class _Locking:
     def accept(self, named: str | None) -> int:
         lock = self._lock()
         chosen, item = (None, None) if named is None else self._find_item(named)
+        if item is None:
+            lock = self._with_new_packages(lock, chosen)
+        self._before = lock
         entries = self._listed(chosen, seen_against=lock)
         changes = [each for each in self._changes(lock, entries) if item is None or each.name == item]
         if item is not None and not changes and not self._failures:
@@ -157,6 +166,25 @@ class _Locking:
             raise ConfigError(
                 f"there is no `{self._path}`", hint="`mcp-workbench team lock` creates it; review it, and commit it"
             )
+        return lock
+
+    def _with_new_packages(self, lock: LockFile, only: ServerEntry | None) -> LockFile:
+        """Record again what registries say that packages contain, which were recorded before. Written at once: a server
+        whose package differs from its record does not start."""
+        changed: dict[tuple[str, str], LockedServer] = {}
+        for entry in self._engine.face.catalog.entries():
+            before = lock.server(entry.toolbox, entry.name)
+            if before is None or not before.integrity or (only is not None and entry is not only):
+                continue
+            package = package_of(entry.config)
+            integrity = integrity_of(package)
+            if (package, integrity) != (before.package, before.integrity):
+                changed[entry.toolbox, entry.name] = replace(before, package=package, integrity=integrity)
+                remark("note", f"{entry.label}: recorded the content of `{package}`, which was `{before.package}`")
+        if changed:
+            lock = merged(lock, self._config.lock_target, changed)
+            self._save(lock, ())
+            self._seen = written(lock)
         return lock
 
     def _lock_before(self) -> LockFile | None:
@@ -219,6 +247,9 @@ class _Locking:
         assert entry.offer is not None
         locked = locked_server(entry.config, entry.offer, self._kinds)
         locked.package = installed_package(entry.config, entry.context.environ)
+        before = None if self._before is None else self._before.server(entry.toolbox, entry.name)
+        if before is not None and before.package == locked.package:
+            locked.integrity = before.integrity
         return locked
 
     def _accepted(self, before: LockedServer | None, entry: ServerEntry, item: str | None) -> LockedServer:

@@ -59,6 +59,7 @@ FaceName = str
 # Clients that share one process of a server: those in the same folder, all of the user's, none, or those of all users.
 Share = Literal["project", "user", "session", "everyone"]
 Lock = Literal["warn", "enforce"]
+LOCK_NAME = "workbench.lock"
 # "auto" probes, "legacy" does the handshake, "modern" is stateless; a revision date pins that revision.
 ProtocolChoice = str
 
@@ -626,7 +627,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
     @property
     def lock_path(self) -> str:
         """The path of the lock file, which is next to this file."""
-        return os.path.join(os.path.dirname(self.path), "workbench.lock")
+        return os.path.join(os.path.dirname(self.path), LOCK_NAME)
 
     @property
     def lock_target(self) -> LockTarget:

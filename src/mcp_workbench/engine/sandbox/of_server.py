@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from mcp_workbench.engine.config.environment import beyond_harmless
 from mcp_workbench.engine.config.model import ServerConfig
@@ -14,7 +14,10 @@ from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
 from mcp_workbench.engine.sandbox.machine import capabilities, this_machine
 from mcp_workbench.engine.sandbox.sandbox import Machine, OnRefused, Sandbox
 from mcp_workbench.engine.transport.child import OURSELVES, find_program
-from mcp_workbench.engine.transport.confinement import Launch
+from mcp_workbench.engine.transport.confinement import CannotConfine, Launch, start_confined
+
+# To install a package.
+RUN_TIMEOUT: Final = 300.0
 
 
 class Owner(NamedTuple):
@@ -91,6 +94,33 @@ def home_name(config: ServerConfig, owner: Owner) -> str:
     """The name of a server's private home. Arguments and variables may change: what it has stored is still its own."""
     parts = (owner.path, owner.toolbox, config.name, config.command or "", owner.principal)
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+def run_in_sandbox(sandbox: Sandbox, words: Sequence[str], given: bytes, folder: str | None) -> tuple[int, str]:
+    """Run a program in a sandbox to its end. Returns its exit status and what it said. Blocks."""
+    import subprocess
+
+    launch = enforce(sandbox).launch
+
+    def run() -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*launch.wrapper, *words],
+            input=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=dict(sandbox.environment),
+            cwd=folder or sandbox.folder,
+            pass_fds=launch.descriptors,
+            timeout=RUN_TIMEOUT,
+        )
+
+    try:
+        ended = start_confined(launch.confinement, run)
+    except (OSError, subprocess.TimeoutExpired, CannotConfine) as error:
+        return -1, str(error)
+    finally:
+        launch.close()
+    return ended.returncode, ended.stdout.decode(errors="replace")
 
 
 def enforce(sandbox: Sandbox, refused: OnRefused = lambda host, port, refusal: False) -> Enforced:

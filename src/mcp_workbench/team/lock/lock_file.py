@@ -36,6 +36,8 @@ _MARKS: Final = (b"<<<<<<< ", b"=======", b">>>>>>> ")
 class LockedServer(Struct, omit_defaults=True):
     # The package that was started, if it is known: `npm:@scope/name@1.2.3`.
     package: str = ""
+    # What its registry says that this package contains: npm's integrity, or the hashes of PyPI's files.
+    integrity: list[str] = field(default_factory=list)
     # Name and version that the server reports.
     server: str = ""
     # The profile of its sandbox, if the configuration sets one.
