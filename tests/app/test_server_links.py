@@ -15,7 +15,7 @@ from mcp_workbench.engine.config.model import ServerConfig
 
 
 def connection() -> Any:
-    context = SimpleNamespace(environ={}, path="/c.json", folder=None, max_message_bytes=1)
+    context = SimpleNamespace(environ={}, path="/c.json", folder=None, max_message_bytes=1, redact_results=None)
     entry = SimpleNamespace(context=context, toolbox="box", name="s")
     return SimpleNamespace(entry=entry, principal="local", traffic=SimpleNamespace(), sandbox=None)
 

@@ -93,6 +93,19 @@ def test_a_folder_that_is_named_can_be_written_and_of_a_file_its_folder(home: Pa
     assert sandbox.skipped == ()
 
 
+def test_the_folder_of_a_database_in_an_address_is_granted(home: Path) -> None:
+    for name in ("a", "b", "c"):
+        (home / name).mkdir()
+    env = {
+        "DB_URL": f"sqlite:///{home}/a/data.db?mode=rw",
+        "OTHER": f"sqlite+aiosqlite:///{home}/b/x",
+        "R": "sqlite:///c/x",
+    }
+    sandbox = contained(home, (f"--root=file://{home}/c",), env=env)
+    assert named(sandbox) == {str(home / name) for name in ("a", "b", "c")}
+    assert named(contained(home, (f"https://example.com{home}/a", f"postgresql://{home}/a"))) == set()
+
+
 def test_a_name_that_is_not_unicode_is_granted(home: Path) -> None:
     folder = os.fsencode(home) + b"/\xff\xfe"
     os.mkdir(folder)

@@ -60,7 +60,7 @@ def shell(sandbox: Sandbox, script: str, *args: str) -> subprocess.CompletedProc
             launch.confinement, lambda: subprocess.run(command, capture_output=True, text=True, **options)
         )
     finally:
-        launch.close()
+        launch.abandon()
 
 
 def test_a_link_that_takes_the_place_of_a_granted_folder_is_not_followed(home: Path) -> None:

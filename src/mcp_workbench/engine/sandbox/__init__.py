@@ -9,5 +9,6 @@ consists of, `machine.py` asks what this machine can enforce.
 `container_backend.py` for a server in an image, `container_engine.py` asks Podman and Docker what they can do;
 `backends.py` chooses between them. `egress_proxy.py` is the way out of a sandbox that may reach some hosts,
 `egress_rules.py` decides which.
+`common_folders.py` has a file in repositories that is created for that, and takes it away again.
 `denials.py` reads from a server's output what it was denied.
 """

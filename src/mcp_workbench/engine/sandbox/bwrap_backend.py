@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mcp_workbench.engine.sandbox.carve_outs import COMMON_FOLDER, COMMON_FOLDER_ITSELF
+from mcp_workbench.engine.sandbox.carve_outs import COMMON_FOLDER
 from mcp_workbench.engine.sandbox.resource_limits import limiting
 from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.sandbox.thread_backend import families_of, make_private_folders
 from mcp_workbench.engine.transport import landlock, seccomp
-from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Confinement, Launch
+from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Companion, Confinement, Launch
 
 PROGRAM: Final = "bwrap"
-_HAS_WORK_TREE: Final = re.compile(rb"^\s*(?:\[core\]\s*)?worktree\s*=", re.IGNORECASE | re.MULTILINE)
-_MAX_SETTINGS_BYTES: Final = 1 << 20
 # What root needs to be root in a user namespace, where it has no capabilities: SETFCAP.
 _MAPPING_ROOT: Final = frozenset({31})
 # The first kernel that counts the processes of a user namespace by themselves.
@@ -71,15 +68,16 @@ class BwrapBackend:
         if sandbox.profile == "off":
             return Launch(UNCONFINED)
         for path in sandbox.created:
-            with contextlib.suppress(OSError):
-                _create(path)
+            if os.path.basename(path) != COMMON_FOLDER:
+                with contextlib.suppress(OSError):
+                    _create(path)
         descriptors: list[int] = []
         words = list(_namespaces(sandbox))
         if seccomp.is_supported():
             descriptors.append(memory_file(seccomp.filter_program(families_of(sandbox), has_own_ipc=True)))
             words += ("--seccomp", str(descriptors[0]))
         own_program: tuple[str, ...] = ()
-        companion = None
+        companion: Companion | None = None
         if isinstance(sandbox.network, tuple):
             from mcp_workbench.engine.sandbox.egress_proxy import EgressProxy
             from mcp_workbench.engine.sandbox.egress_rules import EgressRules
@@ -90,6 +88,10 @@ class BwrapBackend:
             python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
             own_program = (python, "-I", "-S", "-c", _HANDING_OVER, str(descriptors[-1]))
             sandbox = sandbox._replace(read=(*sandbox.read, *interpreter_files(python)))
+        if any(os.path.basename(path) == COMMON_FOLDER for path in sandbox.read_only):
+            from mcp_workbench.engine.sandbox.common_folders import hold_common_folders
+
+            companion = hold_common_folders(sandbox.read_only, companion)
         words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
         if sandbox.folder is not None:
             words += ("--chdir", sandbox.folder)
@@ -172,25 +174,9 @@ def outermost_mounts(sandbox: Sandbox) -> tuple[list[str], list[str]]:
 
 
 def _create(path: str) -> None:
-    """Create what is to stay read-only."""
-    folder, name = os.path.split(path)
-    if os.path.realpath(folder) != folder:
-        return
-    if name != COMMON_FOLDER:
+    """Create a folder that is to stay read-only."""
+    if os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
         os.mkdir(path)
-        return
-    import tempfile
-
-    with open(os.path.join(folder, "config"), "rb") as settings:
-        if _HAS_WORK_TREE.search(settings.read(_MAX_SETTINGS_BYTES)):
-            # Git would no longer follow it.
-            return
-    # Renamed, because git fails where it finds it empty.
-    descriptor, draft = tempfile.mkstemp(dir=folder)
-    with open(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o644)
-        file.write(COMMON_FOLDER_ITSELF)
-    os.rename(draft, path)
 
 
 def kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bool]]:

@@ -277,11 +277,21 @@ def _paths_in(values: Iterable[str]) -> list[str]:
     """The absolute paths among words, alone or after `=`. Addresses are none: `https://…`, `//host`."""
     found = []
     for value in values:
-        for text in (value, value.partition("=")[2]):
+        for text in (value, value.partition("=")[2], _path_of_address(value)):
             if text.startswith("/") and not text.startswith("//") and "\0" not in text:
                 found.append(os.path.normpath(text))
                 break
     return found
+
+
+def _path_of_address(value: str) -> str:
+    """The absolute path in `file:///path` or `sqlite:////path`; empty if there is none."""
+    before, _, rest = value.partition("://")
+    scheme = before.rpartition("=")[2]
+    if scheme == "file":
+        return rest
+    # A path after the third slash, which may be relative.
+    return rest[1:].partition("?")[0] if scheme.partition("+")[0] in ("sqlite", "duckdb") else ""
 
 
 def _with_proxy(environment: dict[str, str], network: Network) -> dict[str, str]:

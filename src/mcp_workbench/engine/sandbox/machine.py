@@ -36,13 +36,13 @@ _SYSTEM: Final = {
         "/Applications",
     ),
 }
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 # What does not move while a machine runs: where names are resolved does.
-_LASTING: Final = frozenset(_SYSTEM["linux"][:10]) | frozenset(_SYSTEM["darwin"])
+_LASTING: Final = frozenset(_SYSTEM["linux"][:10]) | frozenset(_SYSTEM["darwin"]) | frozenset(_DEVICES)
 # More than any path has, with its links.
 _MAX_STEPS: Final = 10_000
 # Of a folder that is granted, to find the repositories in it.
 _MAX_ENTRIES: Final = 1000
-_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
 
 def look(path: str) -> FoundPath | None:

@@ -119,7 +119,7 @@ def run_in_sandbox(sandbox: Sandbox, words: Sequence[str], given: bytes, folder:
     except (OSError, subprocess.TimeoutExpired, CannotConfine) as error:
         return -1, str(error)
     finally:
-        launch.close()
+        launch.abandon()
     return ended.returncode, ended.stdout.decode(errors="replace")
 
 

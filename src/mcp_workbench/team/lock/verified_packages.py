@@ -26,7 +26,7 @@ from mcp_workbench.team.lock.packages import is_pinned, package_of
 
 # The options before a package that change nothing about where it comes from.
 _HARMLESS_OPTIONS: Final = frozenset({"-y", "--yes", "-q", "--quiet", "--"})
-_MAX_SHOWN: Final = 300
+_MAX_OUTPUT_LENGTH: Final = 300
 # Lists of installed packages are some hundred kilobytes.
 MAX_TREE_BYTES: Final = 64 * 1024 * 1024
 _BUILT: Final = ".mcp-workbench-built"
@@ -117,7 +117,7 @@ def _build(folder: str, integrity: str, environment: Mapping[str, str], run: Run
     mark = os.path.join(folder, _BUILT)
     try:
         with open(mark, encoding="utf-8") as file:
-            if file.read(_MAX_SHOWN) == integrity:
+            if file.read(_MAX_OUTPUT_LENGTH) == integrity:
                 return
     except (OSError, UnicodeError):
         pass
@@ -144,7 +144,7 @@ def _pypi(spec: str, hashes: Sequence[str], environment: Mapping[str, str], run:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if status and "Hash mismatch" in said:
-        return said.rpartition("Computed:")[2].strip()[:_MAX_SHOWN]
+        return said.rpartition("Computed:")[2].strip()[:_MAX_OUTPUT_LENGTH]
     _succeed((status, said), f"uv cannot install `{spec}`")
     return hashes[0]
 
@@ -160,6 +160,6 @@ def _succeed(ended: tuple[int, str], what: str) -> None:
     status, said = ended
     if status:
         raise DownstreamError(
-            f"it is withheld: its package cannot be verified: {what}: {' '.join(said.split())[-_MAX_SHOWN:]}",
+            f"it is withheld: its package cannot be verified: {what}: {' '.join(said.split())[-_MAX_OUTPUT_LENGTH:]}",
             hint="if it has no network, `mcp-workbench sandbox prepare` installs it once",
         )
