@@ -119,7 +119,7 @@ async def test_a_bare_name_of_several_servers_is_refused_with_the_candidates(tmp
     async with workbench_with(tmp_path, every, face="flat") as seen:
         await names(seen)
         error = await failure(seen, "switch")
-        assert (error.code, error.data) == (-32602, {"candidates": ["home:lights:switch", "home:more:switch"]})
+        assert (error.code, error.data) == (-32600, {"candidates": ["home:lights:switch", "home:more:switch"]})
         assert every["home"]["lights"].calls == every["home"]["more"].calls == []
         assert (await failure(seen, "nothing")).code == -32600
 

@@ -65,9 +65,11 @@ def has_interface(definition: Raw) -> bool:
     return "resourceUri" in meta.ui or bool(meta.resource)
 
 
-def bare_owner(entries: Iterable[ServerEntry], name: str, shown: dict[ServerEntry, str]) -> ServerEntry | Reject | None:
-    """The only server that has a tool of this name. `shown`: the exposed name of each server's tool, for the error if
-    there are several; None if there is none."""
+def bare_owner(
+    entries: Iterable[ServerEntry], name: str, shown: dict[ServerEntry, str], code: int = INVALID_PARAMS
+) -> ServerEntry | Reject | None:
+    """The only server that has a tool of this name; None if there is none. `shown`: the exposed name of each server's
+    tool, for the error if there are several; `code` is that of the error."""
     having = [entry for entry in entries if name in entry.tools]
     if len(having) == 1:
         return having[0]
@@ -75,7 +77,7 @@ def bare_owner(entries: Iterable[ServerEntry], name: str, shown: dict[ServerEntr
         return None
     candidates = [shown[entry] for entry in having][:MAX_CANDIDATES]
     text = f"{len(having)} servers have a tool `{name[:200]}`: {', '.join(f'`{each}`' for each in candidates)}"
-    return Reject(INVALID_PARAMS, f"{text}; call one of these", {"candidates": candidates})
+    return Reject(code, f"{text}; call one of these", {"candidates": candidates})
 
 
 class AppTools:

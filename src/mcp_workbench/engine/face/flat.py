@@ -237,7 +237,9 @@ class FlatFace(Face):
 
         targets = self.tool_table().targets
         shown = {target.entry: exposed for exposed, target in targets.items() if target.name == name}
-        return bare_owner(shown, name, shown)
+        # A name without the separator is malformed, unless it can only mean one tool.
+        code = INVALID_REQUEST if self._prefix and self._is_malformed(name) else INVALID_PARAMS
+        return bare_owner(shown, name, shown, code)
 
     def _unlisted(self, name: str, params: Params) -> Forward | None:
         """Pass a tool that the only server does not list on to it, as unknown methods: only the server knows."""
