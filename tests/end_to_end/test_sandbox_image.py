@@ -79,6 +79,7 @@ async def test_a_server_runs_in_an_image_with_the_limits_of_its_profile(workbenc
         (server,) = status["servers"]
         assert (server["sandbox"]["image"], server["sandbox"]["backend"]) == (IMAGE, engine.name)
         assert server["sandbox"]["missing"] == []
+        assert f"sandbox: sealed from the image {IMAGE}" in run("status", "--long").stdout
     ((words, environment),) = engine.calls("run")
     image = words.index(IMAGE)
     assert {"--rm", "--interactive", "--init", "--read-only"} <= set(words[:image])

@@ -100,7 +100,11 @@ def _sandbox(copies: ServerCopies) -> list[str]:
     if found is None or (found["profile"] == "guard" and not found.get("missing")):
         return []
     missing = "".join(f"; this machine {each}" for each in found.get("missing", ()))
-    lines = [f"sandbox: {found['profile']}{missing}", *(f"not granted: {each}" for each in found.get("skipped", ()))]
+    image = f" from the image {found['image']}" if found.get("image") else ""
+    lines = [
+        f"sandbox: {found['profile']}{image}{missing}",
+        *(f"not granted: {each}" for each in found.get("skipped", ())),
+    ]
     if unprotected := found.get("unprotected"):
         lines.append(f"writable, because only bwrap could keep it read-only: {', '.join(unprotected)}")
     return lines
