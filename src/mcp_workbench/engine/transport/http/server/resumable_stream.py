@@ -177,6 +177,12 @@ class ResumableStream:
         self.kept_bytes += STREAM_BYTES
         self._budget.charge(self, STREAM_BYTES)
 
+    def release(self) -> None:
+        """End its connections; the stream itself continues, and may be resumed."""
+        for writer in self._writers:
+            writer.finish()
+        self._writers.clear()
+
     def comment(self) -> None:
         """Write a byte for proxies, which cut silent connections."""
         for writer in self._writers:

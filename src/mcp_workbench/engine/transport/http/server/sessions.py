@@ -268,6 +268,12 @@ class LegacySession:
         """Open the standalone stream, for a GET without `Last-Event-ID`."""
         self._standalone().open(writer, is_primed=self._is_primed)
 
+    def stop_listening(self) -> None:
+        """End the connections of the standalone stream: their client opens it again, wherever it is served now."""
+        stream = self._streams.get(STANDALONE)
+        if stream is not None:
+            stream.release()
+
     def resume(self, writer: ResponseWriter, last_event_id: str) -> bool:
         """Resume an earlier stream, for a GET. False if there is nothing to resume."""
         found = parse_event_id(last_event_id)
@@ -484,8 +490,12 @@ class SessionTable:
         return id in self._sessions and id not in self._doubted
 
     def doubt(self, principal: str) -> None:
-        """Another instance serves this user, and may have continued their sessions: find out with their next use."""
-        self._doubted.update(id for id, session in self._sessions.items() if session.principal == principal)
+        """Another instance serves this user, and may have continued their sessions: find out with their next use.
+        Clients that wait here for notifications are sent there, too."""
+        for id, session in self._sessions.items():
+            if session.principal == principal:
+                self._doubted.add(id)
+                session.stop_listening()
 
     def find(self, id: str, principal: str) -> LegacySession | None:
         """The session with this id if it belongs to this principal; sessions of others are not found."""
