@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.cluster.seal import SEAL_FORMAT, Seal
 from mcp_workbench.cluster.state import ClusterState
 from mcp_workbench.cluster.valkey_link import ValkeyLink
-from mcp_workbench.engine.lasting_state import KINDS, StateKind
+from mcp_workbench.engine.lasting_state import INSTANCE, KINDS, SIGN_IN, StateKind
 from tests.cluster.test_state import KEY, state_server
 from tests.support.cluster_machines import StateServer, needs_state_server
 
@@ -163,3 +163,30 @@ async def test_older_value_is_refused_by_whoever_has_seen_a_newer_one(kind: Stat
         # Documented: one that has seen nothing takes it for the newest, until its time is over.
         async with writer.instance() as state:
             assert await read(state, kind, "ann", "name") == b"old"
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each.most and each is not INSTANCE])
+async def test_names_that_are_no_text_hold_no_other_value_back(kind: StateKind) -> None:
+    principal = "" if kind.is_common else "alice"
+    async with state_server() as server:
+        attacker, writer = Attacker(server), Writer(server)
+        await writer.keep(kind, principal, "name", b"value")
+        (key, _), _ = await only(attacker, kind)
+        await attacker.put((key, b"\xff\xfe"), b"\xff")
+        async with writer.instance() as state:
+            assert await read(state, kind, principal, "name") == b"value"
+            if kind.is_common:
+                seen: list[dict[str, bytes]] = []
+                state.follow(kind, seen.append)
+                await state.prime()
+                assert seen == [{"name": b"value"}]
+
+
+async def test_mark_that_is_no_text_is_a_mark() -> None:
+    async with state_server() as server, Writer(server).instance() as state:
+        lease = await state.claim(SIGN_IN, "alice", "server", 5.0)
+        assert lease is not None and await lease.finish(b"value")
+        (mark,) = await server.command("KEYS", "*:mark:*")
+        await server.command("HSET", mark, "mark", b"\xff")
+        lease = await state.claim(SIGN_IN, "alice", "server", 5.0)
+        assert lease is not None and lease.left_mark and lease.value == b"value"

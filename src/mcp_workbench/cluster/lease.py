@@ -67,7 +67,7 @@ class Lease:
         self._milliseconds = milliseconds
         number, mark, sealed = found
         self._number = number
-        self.left_mark = mark.decode()
+        self.left_mark = mark.decode(errors="replace")
         self.sealed: bytes | None = sealed
         self.value: bytes | None = None
         self.seal: Callable[[bytes], bytes] = bytes

@@ -234,8 +234,10 @@ class ClusterState(LastingState):
         opened = []
         superfluous: list[bytes] = []
         for hidden, sealed in pairs:
+            # Whoever may write there can leave any bytes as a name, which must not keep us from reading the others.
+            name = hidden.decode(errors="replace")
             try:
-                opened.append((hidden, self._seal.open(kind.name, principal, hidden.decode(), sealed)))
+                opened.append((hidden, self._seal.open(kind.name, principal, name, sealed)))
             except Expired:
                 superfluous.append(hidden)
             except SealRefused as error:
