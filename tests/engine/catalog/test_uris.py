@@ -18,8 +18,10 @@ from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, Workb
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 
 
-def servers(**offered: tuple[list[str], list[str]]) -> list[ServerEntry]:
-    """Servers that each list these resources and these templates."""
+def servers(
+    skills: dict[str, dict[str, list[str]]] | None = None, /, **offered: tuple[list[str], list[str]]
+) -> list[ServerEntry]:
+    """Servers that each list these resources and these templates. `skills`: by server and address, their files."""
     configs = {name: ServerConfig(name=name, command="none") for name in offered}
     box = ToolboxConfig(name="box", description="", servers=configs)
     catalog = Catalog(WorkbenchConfig(path="x", toolboxes={"box": box}), ManifestStore(lambda: None))
@@ -28,6 +30,10 @@ def servers(**offered: tuple[list[str], list[str]]) -> list[ServerEntry]:
         lists = {
             "resources": {uri: Raw(json.dumps({"uri": uri}).encode()) for uri in resources},
             "resourceTemplates": {each: Raw(json.dumps({"uriTemplate": each}).encode()) for each in templates},
+            "skills": {
+                uri: Raw(json.dumps({"uri": uri, "resources": [{"uri": each} for each in files]}).encode())
+                for uri, files in (skills or {}).get(entry.name, {}).items()
+            },
         }
         catalog.servers.learn(entry, Offer(ServerProfile("legacy", "2025-11-25"), lists))
     return list(catalog.entries())
@@ -57,6 +63,24 @@ def test_servers_with_equal_right_are_all_named() -> None:
     assert claim(entries, "c:1") == ["one", "two"]
     assert claim(entries, "b:1", "three") == ["one", "three"]
     assert claim(servers(one=([], [])), "a:1") == []
+
+
+def test_the_directory_of_a_skill_takes_no_address_from_those_who_claim_it_too() -> None:
+    entries = servers(
+        {"greedy": {"file:///SKILL.md": [], "skill:": []}, "shop": {"skill://pay/SKILL.md": ["skill://pay/a.md"]}},
+        greedy=([], []),
+        files=([], ["file:///{+path}"]),
+        shop=([], []),
+        listed=(["file:///b"], []),
+        plain=([], []),
+    )
+    assert claim(entries, "file:///home/x") == ["greedy", "files"]
+    assert claim(entries, "file:///b") == ["listed"], "a listed one is its server's"
+    assert claim(entries, "file:///c", "plain") == ["greedy", "files", "plain"]
+    for own in ("skill://pay/SKILL.md", "skill://pay", "skill://pay/a.md"):
+        assert claim(entries, own) == ["shop"]
+    assert claim(entries, "skill://pay/not-listed.md") == ["greedy", "shop"]
+    assert claim(entries, "file:///SKILL.md") == ["greedy"]
 
 
 @pytest.mark.parametrize(

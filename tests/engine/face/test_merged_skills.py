@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +177,31 @@ async def test_what_a_policy_hides_is_in_no_list_no_entry_no_directory_and_no_se
         assert (await failure(seen, "skills/get", uri=PDF["uri"])).data == {"rule": "policy[1]"}
         assert "skill:" not in await seen.said(query="review a pull request")
         assert every["code"]["git"].asked == every["code"]["docs"].asked == []
+
+
+def _answer(result: Json, params: Json) -> Json:
+    return result
+
+
+@every_era
+async def test_what_cannot_be_read_hides_nothing_less(tmp_path: Path, era: str) -> None:
+    """An item without an address, or one that is none, does not show what is beside it."""
+    rules: list[Any] = [{"resources": ["shop/billing/skill://acme/secret/**"], "then": "hide"}, {"then": "allow"}]
+    secret = {"uri": "skill://acme/secret/x.md", "digest": "sha256:0"}
+    file = REFUNDS["resources"][0]
+    odds: list[Any] = [{"name": "odd"}, {"uri": 7}, "odd"]
+    for odd in odds:
+        billing = Skilled({**REFUNDS, "resources": [file, secret, odd]}, directories=True)
+        listed: Json = {"resources": [secret, odd, file]}
+        billing.others["resources/directory/read"] = partial(_answer, listed)
+        async with workbench_with(tmp_path, {"shop": {"billing": billing}}, era=era, policy=rules) as seen:
+            await known(seen, "shop")
+            assert await skills(seen) == [{**REFUNDS, "resources": [file]}]
+            got = await seen.client.request("skills/get", {"uri": REFUNDS["uri"]})
+            assert got["skill"] == {**REFUNDS, "resources": [file]}
+            inside = await seen.client.request("resources/directory/read", {"uri": "skill://acme/refunds"})
+            assert inside["resources"] == [file]
+            billing.others["skills/get"] = lambda params: {"skill": [secret]}
+            billing.others["resources/directory/read"] = lambda params: {"resources": {"secret": secret}}
+            for method, uri in (("skills/get", REFUNDS["uri"]), ("resources/directory/read", "skill://acme/refunds")):
+                assert "secret" not in str(await seen.client.request(method, {"uri": uri}))

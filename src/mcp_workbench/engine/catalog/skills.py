@@ -64,36 +64,43 @@ def is_above(skills: Iterable[str], uri: str) -> bool:
 
 
 def shown_entry(definition: bytes | Raw, shown: Shown) -> bytes:
-    """An entry with its addresses as clients see them."""
+    """An entry with its addresses as clients see them. What cannot be read is left out: it may name what is hidden."""
     try:
         members: dict[str, Any] = dict(decode_object(definition))
         members["uri"] = _address(members["uri"], shown)
-        files = members.get("resources", Raw(b"null"))
-        if bytes(files).lstrip()[:1] == b"[":
-            members["resources"] = _shown_items(files, shown)
     except (*UNREADABLE, KeyError):
-        return bytes(definition)
+        return b"{}"
+    if "resources" in members:
+        members["resources"] = _shown_items(members["resources"], shown)
     return encode(members)
 
 
 def shown_result(method: str, result: bytes | Raw, shown: Shown) -> bytes:
-    """The result of one of the methods, with its addresses as clients see them."""
+    """The result of one of the methods, with its addresses as clients see them; without what cannot be read."""
     try:
         members: dict[str, Any] = dict(decode_object(result))
-        if method == SKILLS_GET:
-            members["skill"] = Raw(shown_entry(members["skill"], shown))
-        else:
-            members["resources"] = _shown_items(members["resources"], shown)
-    except (*UNREADABLE, KeyError):
-        return bytes(result)
+    except UNREADABLE:
+        return b"{}"
+    if method == SKILLS_GET and "skill" in members:
+        members["skill"] = Raw(shown_entry(members["skill"], shown))
+    elif method == DIRECTORY_READ and "resources" in members:
+        members["resources"] = _shown_items(members["resources"], shown)
     return encode(members)
 
 
 def _shown_items(items: Raw, shown: Shown) -> list[object]:
     found: list[object] = []
-    for item in _decode_items(items):
-        members: dict[str, Any] = dict(decode_object(item))
-        if (address := _address(members["uri"], shown)) is not None:
+    try:
+        every = _decode_items(items)
+    except UNREADABLE:
+        return found
+    for item in every:
+        try:
+            members: dict[str, Any] = dict(decode_object(item))
+            address = _address(members["uri"], shown)
+        except (*UNREADABLE, KeyError):
+            continue
+        if address is not None:
             found.append({**members, "uri": address})
     return found
 

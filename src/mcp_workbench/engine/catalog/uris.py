@@ -1,9 +1,9 @@
 """Which server a resource URI belongs to. Pure.
 
 URIs pass through unchanged, and nothing in them names their server. So servers claim them: by listing them, alone or as
-part of a skill, by a link in a result, or by a template. Listing takes precedence; a template that begins with an
-expression matches any address, and counts only if no server has a better claim. If two servers have equal claims, we
-cannot know which one is meant: the error names both, and neither is asked.
+a file of a skill, by a link in a result, by a template, or by a skill whose directory they are in. Listing takes
+precedence; a template that begins with an expression matches any address, and counts only if no server has a better
+claim. If two servers have equal claims, we cannot know which one is meant: the error names both, and neither is asked.
 """
 
 from __future__ import annotations
@@ -13,10 +13,25 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
 from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.jsonrpc.messages import UNREADABLE
 
 _MAIN_FILE: Final = "/SKILL.md"
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
+
+
+class _SkillFile(Struct):
+    uri: str = ""
+
+
+class _SkillFiles(Struct):
+    resources: list[_SkillFile] = []
+
+
+_decode_files: Final = Decoder(_SkillFiles).decode
 
 
 def claimants(
@@ -29,12 +44,14 @@ def claimants(
     listing, naming, taking_all = [], [], []
     for entry in entries:
         skills = entry.definitions("skills")
+        around = [skill for skill in skills if _contains(skill, uri)]
         # The files of a skill need not be listed as resources: its entry lists them.
-        if uri in entry.definitions("resources") or (skills and skill_of(skills, uri) is not None):
+        if uri in entry.definitions("resources") or any(_lists(skill, skills[skill], uri) for skill in around):
             listing.append(entry)
             continue
         fitting = [each for each in entry.templates if fits(uri, each)]
-        if is_linked(entry) or not all(map(takes_all, fitting)):
+        # The directory of a skill is no better than a template: `file:///SKILL.md` would be all files of others.
+        if around or is_linked(entry) or not all(map(takes_all, fitting)):
             naming.append(entry)
         elif fitting:
             taking_all.append(entry)
@@ -43,11 +60,22 @@ def claimants(
 
 def skill_of(skills: Iterable[str], uri: str) -> str | None:
     """The first of these skills that a file or directory belongs to."""
-    for skill in skills:
-        root = skill.removesuffix(_MAIN_FILE)
-        if uri in (skill, root) or uri.startswith(root + "/"):
-            return skill
-    return None
+    return next((skill for skill in skills if _contains(skill, uri)), None)
+
+
+def _contains(skill: str, uri: str) -> bool:
+    root = skill.removesuffix(_MAIN_FILE)
+    return uri in (skill, root) or uri.startswith(root + "/")
+
+
+def _lists(skill: str, definition: Raw, uri: str) -> bool:
+    """Whether this is the address of a skill, or the entry of the skill lists it as one of its files."""
+    if uri in (skill, skill.removesuffix(_MAIN_FILE)):
+        return True
+    try:
+        return any(each.uri == uri for each in _decode_files(definition).resources)
+    except UNREADABLE:
+        return False
 
 
 def takes_all(template: str) -> bool:
