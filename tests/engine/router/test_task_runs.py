@@ -10,7 +10,7 @@ import pytest
 
 from mcp_workbench.engine.router import task_runs
 from tests.faces.harness import ERAS
-from tests.support.client import Json
+from tests.support.client import Json, RpcError
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 from tests.support.processes import eventually
 
@@ -203,6 +203,38 @@ async def test_a_task_that_does_not_succeed_is_an_error(tmp_path: Path, protocol
     async with workbench_with(tmp_path, {"box": {"server": server}}) as seen:
         result = await research(seen)
         assert result["isError"] and said in text_of(result)
+
+
+@every_client
+@pytest.mark.parametrize("face", ["proxy", "flat"])
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"status": "completed"}, "without a result"),
+        ({"status": "completed", "result": "done"}, "without a result"),
+        ({"status": "completed", "result": {"resultType": "input_required", "requestState": "x"}}, "without a result"),
+        ({"status": "completed", "result": {"resultType": "task", "taskId": "8"}}, "without a result"),
+        ({"status": "thinking"}, "`thinking`"),
+        ({"status": "failed", "statusMessage": "no paper left"}, "no paper left"),
+        ({"status": "failed", "error": "no paper left"}, "the task is failed"),
+    ],
+)
+async def test_a_task_that_ends_in_nonsense_is_an_error_and_not_called_again(
+    tmp_path: Path, era: str, face: str, state: Json, said: str
+) -> None:
+    server = TaskServer("modern")
+    server.others["tasks/get"] = lambda params: {"resultType": "complete", "taskId": "7", **state}
+    async with workbench_with(tmp_path, {"box": {"server": server}}, era=era, face=face) as seen:
+        if face == "proxy":
+            assert said in text_of(await research(seen))
+        else:
+            try:
+                answer = text_of(await seen.client.call_tool("box:server:research", {}))
+            except RpcError as error:
+                answer = str(error)
+            assert said in answer
+        # Refused without a task, made as one, and never again.
+        assert server.methods().count("tools/call") == 2 and server.created == 1
 
 
 @every_server

@@ -17,8 +17,9 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.face.decisions import Forward
 from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, EXTENSION, LONGEST_LIFE
-from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, decode_object, encode, read_error
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.protocol.results import result_type
 from mcp_workbench.engine.router.routed_call import RoutedCall
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 
@@ -203,14 +204,16 @@ class TaskRun:
             raise DownstreamError(
                 "the server cancelled the task" + (f": {state.statusMessage}" if state.statusMessage else "")
             )
+        # Read before the call is taken from this run, which answers it if there is nothing to read.
+        ended = None if not self._is_extension else _error_of(state) if state.status == "failed" else _result_of(state)
         self._router.work_done(call)
-        if not self._is_extension:
+        if ended is None:
             # As the client's own request, whose questions are its client's.
             self._router.ask_for_task_result(call, self._decision, self._connection, state.taskId, self._cancel)
         elif state.status == "failed":
-            call.on_error(state.error)
+            call.on_error(ended)
         else:
-            call.on_result(state.result)
+            call.on_result(ended)
 
     def _end_with_error(self, error: WorkbenchError) -> None:
         if self._kept is not None:
@@ -259,7 +262,9 @@ class TaskRun:
 
     async def _keep_result(self, state: _TaskState) -> None:
         if self._is_extension:
-            result = bytes(state.result or encode({"content": [], "isError": True}))
+            if state.status != "completed":
+                raise RemoteError(read_error(_error_of(state)))
+            result = bytes(_result_of(state))
         else:
             result = bytes(await self._ask("tasks/result", encode({"taskId": state.taskId})[1:-1]))
         self._keep(result)
@@ -268,6 +273,22 @@ class TaskRun:
         results = self._results()
         assert results is not None and self._kept is not None
         results.replace(self._kept, result)
+
+
+def _error_of(state: _TaskState) -> Raw:
+    if bytes(state.error)[:1] == b"{":
+        return state.error
+    return Raw(encode({"code": INTERNAL_ERROR, "message": state.statusMessage or f"the task is {state.status[:100]}"}))
+
+
+def _result_of(state: _TaskState) -> Raw:
+    """Raises `DownstreamError` if a task that has ended has none. One that asks or is a task again would have the call
+    made once more."""
+    if state.status != "completed":
+        raise DownstreamError(f"the server says of the task that it is `{state.status[:100]}`, which means nothing")
+    if bytes(state.result)[:1] != b"{" or result_type(state.result) not in (None, "complete"):
+        raise DownstreamError("the server says that the task is completed, without a result that can be used")
+    return state.result
 
 
 def _with_tasks(capabilities: bytes) -> bytes:
