@@ -168,6 +168,34 @@ async def test_the_result_is_kept_for_a_client_that_would_give_up(
 
 
 @every_client
+@every_server
+@pytest.mark.parametrize("limit", [{"callsInFlight": 1}, {"callsInFlight": 1, "callSeconds": 0.6}])
+async def test_a_call_that_was_answered_before_its_end_counts_until_then(
+    tmp_path: Path, era: str, protocol: str, limit: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runs, "USUAL_CALL_SECONDS", task_runs.ANSWER_MARGIN + 0.05)
+    server = TaskServer(protocol, *[WORKING] * 1000)
+    audit, limits = tmp_path / "audit.jsonl", [{"servers": ["box/server"], **limit}]
+    settings: Json = {"audit": {"file": str(audit)}, "limits": limits}
+    async with workbench_with(tmp_path, {"box": {"server": server}}, era=era, **settings) as seen:
+        uri = text_of(await research(seen)).partition('{"tool": "')[2].partition('"')[0]
+        assert "1 calls are in flight already" in text_of(await seen.use("box/server/plain"))
+        if "callSeconds" in limit:
+            await eventually(lambda: ("tasks/cancel", "7") in server.asked, what="the task to be cancelled")
+            assert "it was stopped" in text_of(await seen.use(uri))
+        else:
+            server.states = []
+            while "still running" in (said := text_of(await seen.use(uri))):
+                pass
+            assert "the report" in said
+        assert (await seen.use("box/server/plain"))["content"] == []
+    calls = [line for line in map(json.loads, audit.read_text().splitlines()) if line.get("item") == "research"]
+    (call,) = calls
+    assert call["decision"] == "passed" and server.created == 1
+    assert (call["outcome"] == "result") == ("callSeconds" not in limit)
+
+
+@every_client
 async def test_what_a_task_asks_is_asked_of_the_client(tmp_path: Path, era: str) -> None:
     ask = {"method": "elicitation/create", "params": {"message": "Which city?", "requestedSchema": {"type": "object"}}}
     server = TaskServer("modern", ("input_required", {"inputRequests": {"city": ask}}))

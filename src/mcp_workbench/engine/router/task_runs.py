@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +21,15 @@ from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, EXTENSION, LONGEST_LIF
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, decode_object, encode, read_error
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.protocol.results import result_type
-from mcp_workbench.engine.router.routed_call import RoutedCall
+from mcp_workbench.engine.router.routed_call import RoutedCall, passage_of
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.face.kept_results import KeptResults
+    from mcp_workbench.engine.jsonrpc.messages import Part
     from mcp_workbench.engine.router.router import Router
+    from mcp_workbench.engine.steps import EndKind
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +97,10 @@ class TaskRun:
             await self._run(created)
         except asyncio.CancelledError:
             self._cancel()
+            if self._kept is not None:
+                # A limit has stopped it, or the workbench ends.
+                self._end_passage("cancelled")
+                self._keep(_failed("it was stopped"))
             raise
         except WorkbenchError as error:
             self._end_with_error(error)
@@ -217,11 +224,7 @@ class TaskRun:
 
     def _end_with_error(self, error: WorkbenchError) -> None:
         if self._kept is not None:
-            self._keep(
-                encode(
-                    {"content": [{"type": "text", "text": f"The task has failed: {error.message}"}], "isError": True}
-                )
-            )
+            self._keep(_failed(error.message))
             return
         self._router.work_done(self._call)
         if isinstance(error, RemoteError):
@@ -258,7 +261,13 @@ class TaskRun:
         )
         # From here on nobody waits, and cancelling the answered call does not end the task.
         self._router.work_done(self._call)
+        run = asyncio.current_task()
+        assert run is not None
+        route, passage = self._call.route, passage_of(self._call)
+        # The call has not ended: limits count it, and the audit records its end, when its task has.
+        route.passage, route.tracker = None, None
         self._call.finish_result(encode({"content": [{"type": "text", "text": text}]}))
+        route.passage, route.on_cancelled = passage, partial(_stop, run)
 
     async def _keep_result(self, state: _TaskState) -> None:
         if self._is_extension:
@@ -273,6 +282,19 @@ class TaskRun:
         results = self._results()
         assert results is not None and self._kept is not None
         results.replace(self._kept, result)
+        self._end_passage("result", result)
+
+    def _end_passage(self, kind: EndKind, *payload: Part) -> None:
+        if (passage := self._call.route.passage) is not None:
+            passage.end(kind, *payload)
+
+
+def _failed(why: str) -> bytes:
+    return encode({"content": [{"type": "text", "text": f"The task has failed: {why}"}], "isError": True})
+
+
+def _stop(run: asyncio.Task[None]) -> None:
+    run.cancel()
 
 
 def _error_of(state: _TaskState) -> Raw:
