@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from mcp_workbench.app import use_memory
+from mcp_workbench.app.http_callers import CallerOptions, HttpCallers
 from mcp_workbench.app.use_memory import MAX_CLIENTS, MAX_NEEDS, UseMemory, add, forget, proposed_pins, read, use_file
+from mcp_workbench.cli.main import main
 from mcp_workbench.engine.face import use
+from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce
+from mcp_workbench.team.identity.named_keys import folder as key_folder
 from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 
 DAY = 86_400
@@ -186,3 +190,36 @@ async def test_who_agrees(tmp_path: Path, options: dict[str, Any], settings: dic
         await search(at)
         await at.use(REMINDER)
     assert own_file().exists() is learns
+
+
+async def test_whoever_gets_the_name_of_a_revoked_key_finds_nothing_of_its_former_holder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = key_folder()
+    assert where is not None
+    keys = KeyFolder(where)
+    keys.create("ada")
+    found = []
+    for is_same in (True, True, False):
+        if not is_same:
+            keys.revoke("ada")
+            keys.create("ada")
+        async with workbench_with(tmp_path, boxes(), options=LOCAL, principal="ada") as at:
+            at.gateway.runtime.holder_of = KeysInForce(keys).holder_of
+            found.append(await search(at))
+            await at.use(REMINDER)
+    assert found == [["list_invoices"], ["list_invoices", "send_reminder"], ["list_invoices"]]
+    for said in ("forgotten", "nothing was learned so far"):
+        assert main(["find", "--forget", "--as", "ada"]) == 0
+        assert capsys.readouterr().out.strip() == said
+
+
+async def test_the_endpoint_tells_holders_of_a_name_apart(tmp_path: Path) -> None:
+    where = key_folder()
+    assert where is not None
+    keys = KeyFolder(where)
+    keys.create("ada")
+    async with workbench_with(tmp_path, boxes()) as at:
+        callers = HttpCallers(at.gateway, CallerOptions())
+        assert callers._has_keys()
+        assert at.gateway.runtime.holder_of("ada") == KeysInForce(keys).holder_of("ada") != "ada"

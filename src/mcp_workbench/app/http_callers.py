@@ -237,6 +237,7 @@ class HttpCallers:
             elsewhere = SharedKeys(self._cluster.state, keys, lambda: in_force.reload())
         in_force = KeysInForce(keys, elsewhere=elsewhere)
         in_force.on_revoked.append(self._on_revoked)
+        self._gateway.runtime.holder_of = in_force.holder_of
         if self._cluster is not None:
             self._cluster.state.holder_of = in_force.holder_of
         return in_force

@@ -178,6 +178,8 @@ class Runtime:
         self.counting = CallCounting(self._note_running_calls)
         # Asks each gateway that serves clients now.
         self.gateway_facts: list[Callable[[], GatewayFacts]] = []
+        # Whom a principal's name stands for now: a key may have been revoked and created again.
+        self.holder_of: Callable[[str], str] = lambda principal: principal
         self._http: HttpClient | None = None
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
@@ -301,7 +303,7 @@ class Runtime:
         """What users need, for all configurations that learn from it."""
         from mcp_workbench.app.use_memory import UseMemory
 
-        memory = UseMemory()
+        memory = UseMemory(holder_of=lambda principal: self.holder_of(principal))
         self.on_end.append(memory.close)
         return memory
 

@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -39,10 +39,14 @@ Contents = dict[str, Any]
 class UseMemory:
     """Of all users of one process (`face.use.UseRecorder`)."""
 
-    def __init__(self, folder: str | None = None) -> None:
+    def __init__(
+        self, folder: str | None = None, holder_of: Callable[[str], str] = lambda principal: principal
+    ) -> None:
+        """`holder_of`: whom a principal's name stands for now, as somebody else may be given that of a revoked key."""
         self._folder = folder
+        self.holder_of = holder_of
         self._saving: asyncio.Task[None] | None = None
-        # By principal, what has not been written yet.
+        # By holder, what has not been written yet.
         self._learned: dict[str, list[tuple[tuple[str, ...], str]]] = {}
         self._ended: dict[str, list[list[str]]] = {}
 

@@ -27,7 +27,10 @@ MAX_TOOLS_OF_CLIENT: Final = 200
 
 
 class UseRecorder(Protocol):
-    """Remembers what users need. Names of tools and stems of words, nothing else."""
+    """Remembers what users need, by `holder_of` their names. Names of tools and stems of words, nothing else."""
+
+    def holder_of(self, principal: str) -> str:
+        """Another value for each user who has had this name."""
 
     def needs_of(self, principal: str) -> LearnedNeeds: ...
 
@@ -44,7 +47,7 @@ class ViewUse:
 
     def __init__(self, memory: UseRecorder, principal: str) -> None:
         self._memory = memory
-        self._principal = principal
+        self._principal = memory.holder_of(principal)
         self._needs: LearnedNeeds | None = None
         self._need: tuple[tuple[str, ...], float] | None = None
         self._called: set[tuple[ServerEntry, str]] = set()
