@@ -22,8 +22,9 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.main import FEWEST_FREE_FILES
+from mcp_workbench.engine.transport.open_files import MAX_OPEN_FILES
 from tests.faults.bad_client import PATIENCE
-from tests.faults.running_workbench import Faults, bad_entry
+from tests.faults.running_workbench import Faults, bad_entry, port_of
 from tests.faults.vitals import descriptors_by_kind, processor_seconds
 from tests.support.client import RawClient
 from tests.support.processes import descendants, eventually
@@ -102,6 +103,17 @@ async def test_whichever_descriptor_is_the_one_too_many_nothing_is_left_of_the_s
         resource.prlimit(workbench.pid, resource.RLIMIT_NOFILE, (hard, hard))
         await workbench.others_work()
         assert "defect" not in workbench.process.stderr and "Traceback" not in workbench.process.stderr
+
+
+async def test_whoever_serves_many_clients_raises_the_limit_on_open_files(faults: Faults) -> None:
+    serving = [*workbench_command(faults.write_config({"bad": bad_entry()})), "--http", "127.0.0.1:0", "--no-token"]
+    command = ["/bin/sh", "-c", 'ulimit -S -n 200; exec "$@"', "sh", *serving]
+    async with RawClient.spawn(command, env=faults.environment()) as process:
+        await port_of(process)
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert soft == (MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)) > 200
+        process.process.terminate()
+        assert await process.wait_exit() == 0
 
 
 @pytest.mark.parametrize("limit", range(6, 32, 2))

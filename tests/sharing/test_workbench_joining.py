@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any
 
 import pytest
 from msgspec.json import decode
 
+from mcp_workbench.engine.transport.open_files import MAX_OPEN_FILES
 from tests.cli.shell import run
 from tests.sharing.harness import Shared
 from tests.support.processes import eventually
@@ -28,6 +30,18 @@ async def test_a_client_is_served_through_the_shared_workbench(shared: Shared, e
     assert "joins from" in shared.log
     shared.down()
     assert not shared.has_socket
+
+
+def test_a_shared_workbench_raises_the_limit_on_open_files(shared: Shared) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = min(soft, 200)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    try:
+        shared.up()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    raised, _ = resource.prlimit(shared.pids[0], resource.RLIMIT_NOFILE)
+    assert raised == (MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)) > few
 
 
 async def test_without_up_everybody_is_alone(shared: Shared) -> None:

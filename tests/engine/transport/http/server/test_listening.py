@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 
 import pytest
 
 from mcp_workbench.engine.transport.http.server.authentication import BearerToken
-from mcp_workbench.engine.transport.http.server.listening import bind, check_exposure, parse_address
+from mcp_workbench.engine.transport.http.server.listening import bind, check_exposure, most_connections, parse_address
 from mcp_workbench.errors import ConfigError
 from tests.engine.transport.http.listening import wait_until
 from tests.engine.transport.http.server.echoing import echoing
@@ -52,6 +53,14 @@ def test_a_port_in_use_is_named() -> None:
 def test_an_address_that_is_not_ours_is_named(host: str) -> None:
     with pytest.raises(ConfigError, match="is not an address of this machine"):
         bind(host, 0)
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"), [(resource.RLIM_INFINITY, 500), (4_000, 500), (400, 300), (100, 75), (8, 16)]
+)
+def test_connections_leave_files_for_servers(files: int, connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, resource.RLIM_INFINITY))
+    assert most_connections(500) == connections
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "box.example"])
