@@ -105,3 +105,19 @@ async def test_a_server_that_never_stops_asking_is_an_error(tmp_path: Path) -> N
         said, asked = await greet(seen, "modern", [GREET[0], PLAIN], {"action": "accept", "content": {"name": "x"}})
         assert "asked 16 times" in said[0]["error"]
         assert len(asked) == 16
+
+
+@every_client
+async def test_a_call_that_requires_nothing_in_particular_is_not_made_again(tmp_path: Path, era: str) -> None:
+    server = Asking()
+    made: list[Json] = []
+
+    def call(params: Json) -> Json:
+        made.append(params)
+        return {"resultType": "input_required"}
+
+    server.others["tools/call"] = call
+    async with workbench_with(tmp_path, {"box": {"server": server}}, era=era, abilities=ASK) as seen:
+        (said,), asked = await greet(seen, era, GREET[:1], {"action": "accept"})
+        assert "does not say which" in said["error"] and asked == []
+    assert len(made) == 1

@@ -58,13 +58,21 @@ class ClientInnerCall(ClientCall, kw_only=True):
     async def _ask_and_retry(self, result: Raw) -> None:
         """Ask the client within its own call, and send this one again with the answers."""
         from mcp_workbench.engine.session.relayed_inputs import answers_to, read_input_needed, retry_members
-        from mcp_workbench.engine.session.rounds import FIRST_ROUND_INTERVAL, MAX_QUESTION_ROUNDS, MAX_ROUND_INTERVAL
+        from mcp_workbench.engine.session.rounds import (
+            FIRST_ROUND_INTERVAL,
+            MAX_QUESTION_ROUNDS,
+            MAX_ROUND_INTERVAL,
+            UNNAMED_INPUT,
+        )
 
         self.rounds += 1
         try:
             if self.rounds > MAX_QUESTION_ROUNDS:
                 raise DownstreamError(f"the server asked {MAX_QUESTION_ROUNDS} times and still has no result")
             needed = read_input_needed(result)
+            if not needed.inputRequests and needed.requestState is None:
+                # Sent again, it would be the same call once more.
+                raise DownstreamError(UNNAMED_INPUT)
             if not needed.inputRequests:
                 await asyncio.sleep(min(FIRST_ROUND_INTERVAL * 2 ** (self.rounds - 1), MAX_ROUND_INTERVAL))
             answers = await answers_to(self, self.outer, needed)

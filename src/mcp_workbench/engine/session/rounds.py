@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A server that asks more often is not going to stop.
 MAX_QUESTION_ROUNDS: Final = 16
+UNNAMED_INPUT: Final = "the server requires input, but does not say which"
 # A server that asks for nothing but a retry needs time. The pause doubles with each round, and all pauses together are
 # shorter than the timeout of clients for a call.
 FIRST_ROUND_INTERVAL = 0.05
@@ -112,7 +113,7 @@ class Round:
         """Why the questions cannot be asked. Checked for all of them before the user sees any."""
         requests = self._wanted.inputRequests
         if not requests and self._wanted.requestState is None:
-            return "the server requires input, but does not say which"
+            return UNNAMED_INPUT
         if len(requests) > MOST_QUESTIONS:
             return f"the server asks {len(requests)} questions at once; more than {MOST_QUESTIONS} are not passed on"
         capabilities = decode_object(self._call.session.caller.capabilities)
