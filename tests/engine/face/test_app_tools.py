@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from mcp_workbench.engine.face.app_tools import shows_apps
+from mcp_workbench.team.lock.lock_file import written
 from tests.faces.harness import ERAS
 from tests.support.client import Json, RpcError
 from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 from tests.support.processes import eventually
+from tests.team.lock.test_definition_lock import lock_of
 
 APPS: Json = {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}}
 CHART: Json = {**tool("draw", "Draws a chart."), "_meta": {"ui": {"resourceUri": "ui://charts/view.html"}, "own": 1}}
@@ -150,3 +152,19 @@ async def test_a_bare_name_does_not_reach_what_a_filter_or_a_policy_hides(tmp_pa
 )
 def test_which_clients_show_apps(capabilities: bytes, declared: bool) -> None:
     assert shows_apps(capabilities) is declared
+
+
+@every_era
+@pytest.mark.parametrize("face", ["proxy", "flat", "auto"])
+async def test_a_call_of_a_withheld_tool_does_not_go_to_another_server(tmp_path: Path, era: str, face: str) -> None:
+    every = {"office": {"charts": Server(CHART, tool("save")), "maps": Server(OLDER, tool("save"))}}
+    charts, maps = every["office"].values()
+    async with workbench_with(tmp_path, every) as seen:
+        await seen.open(toolbox_name="office")
+        (tmp_path / "workbench.lock").write_bytes(written(lock_of(seen)))
+    charts.tools[1] = tool("save", "Does something else now.")
+    async with workbench_with(tmp_path, every, era=era, face=face, abilities=APPS, lock="enforce") as seen:
+        # Which waits until the server has listed what it offers now.
+        await seen.client.call_tool("office:charts:draw" if face == "flat" else APP_TOOLS[0], {})
+        assert "is withheld" in str(await failure(seen, "save"))
+        assert maps.calls == [] and charts.calls == [("draw", {})]

@@ -16,10 +16,11 @@ from msgspec.json import Decoder
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.names import Target
-from mcp_workbench.engine.face.decisions import Reject
+from mcp_workbench.engine.face.decisions import Reject, withheld
 from mcp_workbench.engine.face.pins import shown_as
 from mcp_workbench.engine.face.renamed import renamed
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS
+from mcp_workbench.engine.face.wording import REVIEW
+from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 
 UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 _DECLARED: Final = f'"{UI_EXTENSION}"'.encode()
@@ -65,6 +66,11 @@ def has_interface(definition: Raw) -> bool:
     return "resourceUri" in meta.ui or bool(meta.resource)
 
 
+def _has_interfaces(entry: ServerEntry) -> bool:
+    """Whether any of its tools has one, withheld or not."""
+    return entry.offer is not None and any(map(has_interface, entry.offer.tools.values()))
+
+
 def bare_owner(
     entries: Iterable[ServerEntry], name: str, shown: dict[ServerEntry, str], code: int = INVALID_PARAMS
 ) -> ServerEntry | Reject | None:
@@ -78,6 +84,16 @@ def bare_owner(
     candidates = [shown[entry] for entry in having][:MAX_CANDIDATES]
     text = f"{len(having)} servers have a tool `{name[:200]}`: {', '.join(f'`{each}`' for each in candidates)}"
     return Reject(code, f"{text}; call one of these", {"candidates": candidates})
+
+
+def withheld_owner(entries: Iterable[ServerEntry], name: str) -> Reject | None:
+    """The error if the tool of this name of one of these servers is withheld: an app of that server may mean it, and
+    what it sends must not go to another one."""
+    for entry in entries:
+        if name in entry.withheld.get("tools", ()):
+            text = f"tool `{shown_as(entry, name)}` is withheld: {entry.why_withheld(name)}; {REVIEW}"
+            return Reject(METHOD_NOT_FOUND, text, refusal=withheld(entry, name))
+    return None
 
 
 class AppTools:
@@ -121,5 +137,7 @@ class AppTools:
         if found is not None:
             return found
         servers = self.servers()
+        if (refused := withheld_owner(filter(_has_interfaces, self._catalog.entries()), name)) is not None:
+            return refused
         owner = bare_owner(servers, name, {entry: shown_as(entry, name) for entry in servers})
         return Target(owner, name, owner.tools[name]) if isinstance(owner, ServerEntry) else owner

@@ -233,8 +233,10 @@ class FlatFace(Face):
     def _bare_owner(self, name: str) -> ServerEntry | Reject | None:
         """The only server with a tool that it calls by this name: apps know their tools by no other."""
         # Nearly every name is in the table.
-        from mcp_workbench.engine.face.app_tools import bare_owner
+        from mcp_workbench.engine.face.app_tools import bare_owner, withheld_owner
 
+        if self._prefix and (refused := withheld_owner(self.catalog.entries(), name)) is not None:
+            return refused
         targets = self.tool_table().targets
         shown = {target.entry: exposed for exposed, target in targets.items() if target.name == name}
         # A name without the separator is malformed, unless it can only mean one tool.
