@@ -42,7 +42,7 @@ def _example() -> Iterator[str]:
     now = time.time() // 86_400 * 86_400 + 14 * 3600 + 5 * 60
     with ScriptedApi(page_examples.state(now), now=lambda: now) as api:
         api.answers = page_examples.answers(now)
-        api.earlier = [("call-end", call) for call in page_examples.calls(now)]
+        api.earlier = [("calls", page_examples.calls(now))]
         yield api.address
 
 

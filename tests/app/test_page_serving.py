@@ -31,11 +31,18 @@ def boxes() -> dict[str, dict[str, Server]]:
     return {"box": {"one": Server(tool("read", HOSTILE)), "two": Server(tool("write", "Writes.", text_="string"))}}
 
 
-async def event(stream: Response, name: str) -> Json:
+async def event(stream: Response, name: str) -> Any:
     while (found := await stream.event()).type != name:
         pass
-    data: Json = json.loads(found.data)
-    return data
+    return json.loads(found.data)
+
+
+async def ended_call(stream: Response) -> Json:
+    while True:
+        calls: list[Json] = await event(stream, "calls")
+        for call in calls:
+            if call["state"] == "ended":
+                return call
 
 
 async def rows(browser: Browser) -> dict[str, Json]:
@@ -180,7 +187,7 @@ async def test_a_call_of_a_client_appears_with_its_arguments_and_without_secrets
         await browser.agent.use(
             {"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x", "password": "hunter2"}
         )
-        ended = await event(stream, "call-end")
+        ended = await ended_call(stream)
         assert (ended["server"], ended["item"], ended["end"]) == ("two", "write", "ok")
         assert ended["principal"] == "local"
         found = (await browser.get(f"/api/calls/{ended['id']}")).json
@@ -196,7 +203,7 @@ async def test_nothing_is_kept_of_calls_while_no_page_is_open(tmp_path: Path) ->
         await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
         stream = await browser.get("/api/events")
         await browser.agent.use({"toolbox": "box", "server": "one", "tool": "read"})
-        assert (await event(stream, "call-end"))["item"] == "read"
+        assert (await ended_call(stream))["item"] == "read"
         assert (await rows(browser))["two"]["calls"] == 1, "but it was counted"
 
 
@@ -204,7 +211,7 @@ async def test_nothing_of_content_is_kept_with_capture_none(tmp_path: Path) -> N
     async with own_page(tmp_path, boxes(), page={"capture": "none"}) as browser:
         stream = await browser.get("/api/events")
         await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
-        found = (await browser.get(f"/api/calls/{(await event(stream, 'call-end'))['id']}")).json
+        found = (await browser.get(f"/api/calls/{(await ended_call(stream))['id']}")).json
         assert found["arguments"] is None and found["result"] is None and found["item"] == "write"
 
 
@@ -425,7 +432,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         await browser.sign_in("key-of-ada")
         own = await browser.get("/api/events")
         await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "of ada"})
-        id = (await event(own, "call-end"))["id"]
+        id = (await ended_call(own))["id"]
         assert (await browser.get(f"/api/calls/{id}")).status == 200
         browser.cookie, browser.csrf = bobs
         assert (await browser.get(f"/api/calls/{id}")).status == 404

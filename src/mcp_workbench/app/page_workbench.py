@@ -35,10 +35,11 @@ from mcp_workbench.engine.economy.tokens import estimated_tokens
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.observe.call_figures import BOUNDS, ServerTotals
-from mcp_workbench.engine.observe.call_record import CallListener, CallRecord
+from mcp_workbench.engine.observe.call_record import CallRecord
+from mcp_workbench.engine.observe.ended_calls import EndedCalls
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.session.client_name import client_names
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL, AnyPassage
 from mcp_workbench.engine.transport.http.server.authentication import DEFAULT_PRINCIPAL
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import WorkbenchError
@@ -136,8 +137,11 @@ class WorkbenchOnPage:
     def redact(self, text: str) -> str:
         return self._runtime.redactor.text(text)
 
-    def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
-        return self._figures.subscribe(listener, content=content)
+    def collect(self, collector: EndedCalls) -> Callable[[], None]:
+        return self._figures.collect(collector)
+
+    def running(self) -> list[AnyPassage]:
+        return self._figures.running_passages()
 
     def measure(self) -> None:
         _ = self._runtime.start_task(self._measure())

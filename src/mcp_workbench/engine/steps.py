@@ -267,9 +267,9 @@ class Tracker(Protocol):
     def note_running(self, passage: AnyPassage) -> None:
         """A request that was only counted until now goes on with this passage."""
 
-    def counts_result(self, route: CountedRoute, method: str, payload: tuple[Part, ...], is_success: bool) -> bool:
+    def counts_result(self, call: CountedCall, payload: tuple[Part, ...]) -> bool:
         """Count a request without a passage that has ended with a result. If False, nothing was counted, and a passage
-        has to be ended for it. `is_success`: it is known that the result does not say that the tool failed."""
+        has to be ended for it."""
 
     def changed(self, passage: AnyPassage) -> None:
         """It is held, or sent after it had to wait."""
@@ -630,6 +630,27 @@ class CountedRoute(Protocol):
 
     @property
     def arrived(self) -> float | None: ...
+
+
+class CountedCall(Protocol):
+    """A request that is only counted."""
+
+    @property
+    def route(self) -> CountedRoute: ...
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def is_success(self) -> bool:
+        """Whether it is known that its result does not say that the tool failed."""
+
+    @property
+    def introduction(self) -> tuple[bytes, str]:
+        """The `clientInfo` as JSON, and the address of the client."""
+
+    @property
+    def caller(self) -> CountedCaller: ...
 
 
 class CountedPassage(Struct, eq=False):

@@ -17,8 +17,8 @@ from mcp_workbench.engine.observe.call_figures import sent_at, state_of
 from mcp_workbench.engine.router.routed_call import RoutedCall
 from mcp_workbench.engine.steps import (
     AnyPassage,
+    CountedCall,
     CountedPassage,
-    CountedRoute,
     EndKind,
     Outcome,
     Passage,
@@ -130,7 +130,7 @@ class CallTrace:
     def note_running(self, passage: AnyPassage) -> None:
         self._figures.note_running(passage)
 
-    def counts_result(self, route: CountedRoute, method: str, payload: tuple[Part, ...], is_success: bool) -> bool:
+    def counts_result(self, call: CountedCall, payload: tuple[Part, ...]) -> bool:
         return False
 
     def changed(self, passage: AnyPassage) -> None:

@@ -23,12 +23,14 @@ from mcp_workbench.engine.observe.call_figures import (
     Histogram,
 )
 from mcp_workbench.engine.observe.call_record import CallRecord
+from mcp_workbench.engine.observe.ended_calls import EndedCalls
 from mcp_workbench.engine.steps import (
     MAX_SEARCHED_ANSWER_BYTES,
     CountedPassage,
     GuardedRequest,
     Passage,
     UncheckedPassage,
+    call_id,
 )
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
@@ -297,7 +299,6 @@ def test_a_listener_learns_of_each_call_until_it_unsubscribes() -> None:
     ]  # fmt: skip
     old, new = listener.calls
     assert (old.error_code, new.error_code, new.sent, new.bytes_in, new.bytes_out) == (-32001, None, 1.5, 7, len(OK))
-    assert new.params is None and new.payload is None, "nobody asked for content"
     assert new.id > old.id
     unsubscribe()
     figures.begin(last := unchecked(figures))
@@ -305,18 +306,18 @@ def test_a_listener_learns_of_each_call_until_it_unsubscribes() -> None:
     assert len(listener.told) == 5 and ends_of(figures) == {"error": 1, "ok": 2}
 
 
-def test_content_is_kept_only_for_those_who_ask_for_it() -> None:
-    figures, listener, reader = CallFigures(), Listener(), Listener()
-    figures.subscribe(listener)
-    stop_reading = figures.subscribe(reader, content=True)
-    for _ in range(2):
-        figures.begin(passage := unchecked(figures, body=b'{"a":1'))
-        passage.end("result", OK)
-        stop_reading()
-    first, second = listener.calls
-    assert (first.params, first.payload) == (b'{"a":1}', (OK,))
-    assert (second.params, second.payload) == (None, None)
-    assert len(reader.calls) == 1
+def test_calls_that_end_are_collected_until_nobody_collects_them() -> None:
+    figures, collector = CallFigures(), EndedCalls(lambda: None)
+    stop = figures.collect(collector)
+    figures.begin(first := unchecked(figures, body=b'{"a":1'))
+    assert figures.running_passages() == [first] and not figures.is_watched
+    first.end("result", OK)
+    ((passage, kind, end, payload, size, _),) = collector.take()
+    assert (passage, kind, end, payload, size) == (first, "result", "ok", (OK,), len(OK))
+    stop()
+    figures.begin(second := unchecked(figures))
+    second.end("result", OK)
+    assert collector.take() == [] and ends_of(figures) == {"ok": 2}
 
 
 def test_a_listener_that_fails_harms_neither_the_call_nor_other_listeners(caplog: pytest.LogCaptureFixture) -> None:
@@ -426,6 +427,30 @@ async def test_a_call_that_a_rule_lets_pass_at_once_is_not_held(tmp_path: Path) 
         assert (record.state, record.sent is None) == ("sent", False)
         server.held[0]()
         await call
+
+
+async def test_calls_that_are_only_counted_are_collected_with_one_id_while_they_run_and_when_they_end(
+    tmp_path: Path,
+) -> None:
+    server = Server(tool("work"))
+    async with workbench_with(tmp_path, {"box": {"s": server}}) as seen:
+        figures, collector = seen.gateway.runtime.count_calls(), EndedCalls(lambda: None)
+        figures.collect(collector)
+        # The second has a row already, and is counted the short way.
+        for _ in range(2):
+            await seen.use("box/s/work")
+        ended = collector.take()
+        assert [(each[0].origin.item, each[2]) for each in ended] == [("work", "ok")] * 2
+        assert not figures._running and len({call_id(each[0]) for each in ended}) == 2
+        server.held = []
+        call = asyncio.create_task(seen.use("box/s/work"))
+        await eventually(lambda: bool(server.held))
+        (running,) = figures.running_passages()
+        id = call_id(running)
+        server.held[0]()
+        await call
+        assert [call_id(each[0]) for each in collector.take()] == [id]
+        assert figures.totals().by_server()["box", "s"].calls == 3 and not figures._running
 
 
 async def test_calls_that_are_only_counted_are_found_while_they_run_and_counted_once(tmp_path: Path) -> None:

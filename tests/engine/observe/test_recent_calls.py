@@ -13,7 +13,7 @@ def ended(recent: RecentCalls, item: str, **more: Any) -> None:
     recent.ended(
         CallRecord(
             id=1, at=100.0, arrived=0.5, sent=1.0, ended=1.5, principal="", client="cursor", session=0, peer="",
-            toolbox="box", method="tools/call", item=item, state="ended", params=b"x" * 1000, **found,
+            toolbox="box", method="tools/call", item=item, state="ended", meta=b"x" * 1000, **found,
         )
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ def api() -> Iterator[ScriptedApi]:
     now = time.time()
     with ScriptedApi(page_examples.state(now)) as scripted:
         scripted.answers = page_examples.answers(now)
-        scripted.earlier = [("call-end", call) for call in page_examples.calls(now)]
+        scripted.earlier = [("calls", page_examples.calls(now))]
         yield scripted
 
 
@@ -188,10 +188,10 @@ def test_nothing_waiting_says_so(page: Page, api: ScriptedApi) -> None:
 def test_call_appears_as_it_begins_and_ends_in_the_same_row(page: Page, api: ScriptedApi) -> None:
     show(page, "live")
     begun = {**page_examples.calls(time.time())[0], "id": 99, "item": "fresh_tool", "state": "sent", "seconds": None}
-    api.push("call-begin", {**begun, "end": ""})
+    api.push("calls", [{**begun, "end": ""}])
     row = page.locator(".calls button").filter(has_text="fresh_tool")
     row.get_by_text("running").wait_for()
-    api.push("call-end", {**begun, "state": "ended", "seconds": 1.25, "end": "tool_error"})
+    api.push("calls", [{**begun, "state": "ended", "seconds": 1.25, "end": "tool_error"}])
     row.get_by_text("tool error").wait_for()
 
     assert row.count() == 1
@@ -367,13 +367,13 @@ def test_another_server_is_shown_in_place_of_the_first(page: Page, api: Scripted
 def test_running_call_that_is_looked_at_after_another_is_shown_when_it_ends(page: Page, api: ScriptedApi) -> None:
     show(page, "live")
     running = {**page_examples.calls(time.time())[0], "id": 99, "item": "slow_tool", "state": "sent", "seconds": None}
-    api.push("call-begin", {**running, "end": ""})
+    api.push("calls", [{**running, "end": ""}])
     page.locator(".calls [data-key='20']").click()
     page.get_by_text("422 Reference does not exist").wait_for()
     page.locator(".calls button").filter(has_text="slow_tool").click()
     page.get_by_text("Arguments and result are shown when it has ended.").wait_for()
     api.answers["GET /api/calls/99"] = (200, {"arguments": '{"slow": true}', "result": None})
-    api.push("call-end", {**running, "state": "ended", "seconds": 1.25, "end": "ok"})
+    api.push("calls", [{**running, "state": "ended", "seconds": 1.25, "end": "ok"}])
 
     page.get_by_role("group", name="Arguments").get_by_text('"slow": true').wait_for()
 
@@ -487,7 +487,9 @@ def hostile(api: ScriptedApi) -> None:
             if isinstance(value, str) and name not in ("kind", "state", "id"):
                 item[name] = f"{HOSTILE}{BIDI}{number}"
     state["waiting"][0]["arguments"] = json.dumps({HOSTILE: [HOSTILE, BIDI, "x" * 2**20]})
-    api.earlier = [("call-end", {**call, "item": HOSTILE + BIDI, "client": HOSTILE}) for _, call in api.earlier]
+    api.earlier = [
+        (name, [{**call, "item": HOSTILE + BIDI, "client": HOSTILE} for call in calls]) for name, calls in api.earlier
+    ]
     bad = {
         "type": "object",
         "properties": {

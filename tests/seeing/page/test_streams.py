@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.observe.call_record import CallListener
+from mcp_workbench.engine.observe.ended_calls import MAX_ENDED_BYTES, MAX_ENDED_CALLS, EndedCall, EndedCalls
+from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.seeing.page import streams
+from mcp_workbench.seeing.page.shown_calls import CallDescriber, ShownCall
 from mcp_workbench.seeing.page.sign_in import PageSession, PageUser
 from mcp_workbench.seeing.page.streams import MAX_BACKLOG_BYTES, Streams
-from tests.seeing.page.test_captured_calls import record
+from tests.seeing.page.test_captured_calls import ended_call, running_call
+from tests.support.processes import eventually
 
 OWNER = PageSession(PageUser("", is_owner=True, name="ada"), "csrf", 1.0)
 BOB = PageSession(PageUser("bob", is_owner=False, name="bob"), "csrf", 1.0)
@@ -41,14 +44,23 @@ class Workbench:
     capture = "redacted"
 
     def __init__(self) -> None:
-        self.listeners: list[CallListener] = []
+        self.collectors: list[EndedCalls] = []
+        self.in_flight: list[AnyPassage] = []
         self.servers = [{"toolbox": "box", "server": name, "calls": 0} for name in ("one", "two")]
         self.measured = False
         self.lines = {("box", "one"): ["a", "b"], ("box", "two"): ["x"]}
 
-    def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
-        self.listeners.append(listener)
-        return lambda: self.listeners.remove(listener)
+    def collect(self, collector: EndedCalls) -> Callable[[], None]:
+        self.collectors.append(collector)
+        return lambda: self.collectors.remove(collector)
+
+    def running(self) -> list[AnyPassage]:
+        return list(self.in_flight)
+
+    def end(self, *calls: EndedCall) -> None:
+        for each in calls:
+            for collector in self.collectors:
+                collector.add(each)
 
     def measure(self) -> None:
         self.measured = True
@@ -74,15 +86,96 @@ def opened(pages: Streams, workbench: Workbench, session: PageSession = OWNER) -
 async def test_nobody_listens_to_calls_while_no_page_is_open() -> None:
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]
-    assert not workbench.listeners
+    assert not workbench.collectors
     first, second = opened(pages, workbench), opened(pages, workbench)
-    assert len(workbench.listeners) == 1
-    pages.ended(record(1))
+    assert len(workbench.collectors) == 1
+    workbench.end(ended_call(1))
+    pages._look_at_calls()
     for writer in (first, second):
         assert writer.gone is not None
-        assert [name for name, _ in writer.events()] == ["state", "call-end"]
+        assert [name for name, _ in writer.events()] == ["state", "calls"]
         writer.gone()
-    assert not workbench.listeners and pages.calls.find(1, lambda principal: True) is None
+    assert not workbench.collectors and pages.find_call(1, OWNER.user) is None
+
+
+async def test_many_calls_are_one_event_that_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    described: list[int] = []
+    whole = CallDescriber.ended
+
+    def ended(describer: CallDescriber, call: EndedCall) -> ShownCall:
+        described.append(call[0].id)
+        return whole(describer, call)
+
+    monkeypatch.setattr(CallDescriber, "ended", ended)
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    tabs = [opened(pages, workbench) for _ in range(3)]
+    workbench.end(*map(ended_call, range(1, 21)))
+    assert described == [] and all([name for name, _ in tab.events()] == ["state"] for tab in tabs)
+    pages._look_at_calls()
+    assert described == list(range(1, 21))
+    for tab in tabs:
+        ((name, calls),) = tab.events()
+        assert name == "calls" and [each["id"] for each in calls] == described
+    pages._look_at_calls()
+    assert tabs[0].events() == []
+    pages.close()
+
+
+async def test_a_running_call_is_told_when_it_begins_changes_and_ends() -> None:
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    tab = opened(pages, workbench)
+    passage = running_call(7)
+    passage.is_waiting = True
+    workbench.in_flight = [passage]
+    pages._look_at_calls()
+    pages._look_at_calls()
+    passage.is_waiting, passage.reached = False, 0.75
+    pages._look_at_calls()
+    later = opened(pages, workbench)
+    workbench.in_flight = []
+    workbench.end((passage, "result", "ok", (b"{}",), 2, 1.0))
+    pages._look_at_calls()
+    told = [(each["id"], each["state"], each["sentAfter"]) for _, calls in tab.events()[1:] for each in calls]
+    assert told == [(7, "waiting", None), (7, "sent", 0.25), (7, "ended", 0.25)]
+    assert [each["state"] for _, calls in later.events()[1:] for each in calls] == ["sent", "ended"]
+    pages.close()
+
+
+async def test_running_calls_appear_within_a_quarter_of_a_second() -> None:
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    tab = opened(pages, workbench)
+    workbench.in_flight = [running_call(1)]
+    tab.events()
+    await eventually(lambda: bool(tab.written))
+    assert tab.events()[0][1][0]["state"] == "sent" and streams.CALLS_INTERVAL <= 0.25
+    pages.close()
+
+
+async def test_what_has_ended_is_not_held_without_bound_until_it_is_told() -> None:
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    tab = opened(pages, workbench)
+    tab.events()
+    workbench.end(*map(ended_call, range(1, MAX_ENDED_CALLS + 1)))
+    ((_, calls),) = tab.events()
+    assert len(calls) == MAX_ENDED_CALLS
+    workbench.end(ended_call(1000, result=b"x" * (MAX_ENDED_BYTES + 1)))
+    assert [[each["id"] for each in calls] for _, calls in tab.events()] == [[1000]]
+    pages.close()
+
+
+async def test_a_call_is_found_as_soon_as_it_has_ended() -> None:
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    opened(pages, workbench)
+    workbench.end(ended_call(1, {"n": 7}))
+    found = pages.find_call(1, OWNER.user)
+    assert found is not None and '"n": 7' in found["arguments"]
+    assert pages.find_call(1, BOB.user) is None
+    pages.close()
 
 
 async def test_a_page_that_does_not_read_is_told_how_much_it_lost() -> None:
@@ -90,12 +183,14 @@ async def test_a_page_that_does_not_read_is_told_how_much_it_lost() -> None:
     pages = Streams(workbench)  # type: ignore[arg-type]
     quick, slow = opened(pages, workbench), opened(pages, workbench)
     slow.unsent_bytes = MAX_BACKLOG_BYTES + 1
-    for id in (1, 2):
-        pages.ended(record(id))
+    workbench.end(ended_call(1), ended_call(2))
+    pages._look_at_calls()
     slow.unsent_bytes = 0
-    pages.begun(record(3))
-    assert slow.events()[1:] == [("gap", {"lost": 2}), ("call-begin", record(3).as_json())]
-    assert [name for name, _ in quick.events()] == ["state", "call-end", "call-end", "call-begin"]
+    workbench.end(ended_call(3))
+    pages._look_at_calls()
+    (_, (gap, lost), (_, calls)) = slow.events()
+    assert (gap, lost) == ("gap", {"lost": 2}) and [each["id"] for each in calls] == [3]
+    assert [[each["id"] for each in calls] for _, calls in quick.events()[1:]] == [[1, 2], [3]]
     pages.close()
 
 
@@ -103,10 +198,14 @@ async def test_a_later_page_gets_the_latest_calls_first_and_each_its_own() -> No
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]
     opened(pages, workbench)
-    pages.ended(record(1, principal="ada"))
-    pages.ended(record(2, principal="bob"))
-    assert [data["id"] for name, data in opened(pages, workbench).events() if name == "call-end"] == [1, 2]
-    assert [data["id"] for name, data in opened(pages, workbench, BOB).events() if name == "call-end"] == [2]
+    workbench.end(ended_call(1, principal="ada"), ended_call(2, principal="bob"))
+    owner, bob = opened(pages, workbench), opened(pages, workbench, BOB)
+    pages._look_at_calls()
+    for tab, seen in ((owner, [1, 2]), (bob, [2])):
+        assert [[each["id"] for each in calls] for name, calls in tab.events() if name == "calls"] == [seen]
+    workbench.end(ended_call(3, principal="ada"))
+    pages._look_at_calls()
+    assert bob.events() == [] and len(owner.events()) == 1
     pages.close()
 
 

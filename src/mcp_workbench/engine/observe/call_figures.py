@@ -18,12 +18,14 @@ from typing import Final, Literal, NamedTuple
 from mcp_workbench.engine.jsonrpc.messages import Part, read_error
 from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name, tool_error_text
 from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS, Bucket, DayRing, OutlineStep
+from mcp_workbench.engine.observe.ended_calls import EndedCalls
 from mcp_workbench.engine.steps import (
     MAX_SEARCHED_ANSWER_BYTES,
     AnyPassage,
+    CountedCall,
     CountedPassage,
-    CountedRoute,
     CountedServer,
+    CountedTarget,
     EndKind,
     GuardedRequest,
     Outcome,
@@ -242,12 +244,14 @@ class CallFigures:
         self._row_of: dict[GuardedRequest, ItemFigures] = {}
         # The same for calls that nobody describes.
         self._row_at: dict[tuple[CountedServer, str, str], ItemFigures] = {}
+        # Who and what, of calls that are collected.
+        self._origins: dict[tuple[CountedServer, str, str, str, int, tuple[bytes, str]], GuardedRequest] = {}
         self._running: set[AnyPassage] = set()
         # Whether somebody listens.
         self.is_watched = False
         self._listeners: tuple[CallListener, ...] = ()
-        # Those of the listeners that want to see arguments and results.
-        self._readers: list[CallListener] = []
+        # Those who look at calls that have ended some time later.
+        self._collectors: tuple[EndedCalls, ...] = ()
         self._records: dict[AnyPassage, CallRecord] = {}
         self._saved: dict[str, int] = {}
         # Events that are no calls, by kind, decision and place, and denied requests by what denied them.
@@ -326,23 +330,33 @@ class CallFigures:
         self._find_running()
         return sorted(map(self._record_of, self._running), key=lambda call: call.arrived)
 
-    def subscribe(self, listener: CallListener, *, content: bool = False) -> Callable[[], None]:
-        """Tell the listener of every call from now on, until the function that this returns is called. `content`: with
-        arguments and results, which are then kept until the call has ended, for all listeners."""
+    def running_passages(self) -> list[AnyPassage]:
+        self._find_running()
+        return list(self._running)
+
+    def subscribe(self, listener: CallListener) -> Callable[[], None]:
+        """Tell the listener of every call from now on, until the function that this returns is called."""
         self._listeners += (listener,)
-        if content:
-            self._readers.append(listener)
         self.is_watched = True
         self._quiet_until = 0.0
 
         def unsubscribe() -> None:
             self._listeners = tuple(each for each in self._listeners if each is not listener)
-            self._readers = [each for each in self._readers if each is not listener]
             if not self._listeners:
                 self.is_watched = False
                 self._be_quiet()
 
         return unsubscribe
+
+    def collect(self, collector: EndedCalls) -> Callable[[], None]:
+        """Add every call that ends from now on, until the function that this returns is called. Which calls are running
+        is found out when somebody looks (`running_passages`), so a call costs little more than counting it."""
+        self._collectors += (collector,)
+
+        def stop() -> None:
+            self._collectors = tuple(each for each in self._collectors if each is not collector)
+
+        return stop
 
     # ── what the router tells (`steps.Tracker`) ──
 
@@ -390,7 +404,7 @@ class CallFigures:
             histogram = row.ok.at_once
             histogram.counts[bisect_left(BOUNDS, seconds)] += 1
             histogram.seconds += seconds
-            if not self._listeners and not self._records:
+            if not self._listeners and not self._records and not self._collectors:
                 return
             end: CallEnd = "ok"
         else:
@@ -398,18 +412,19 @@ class CallFigures:
             _count(row, end, passage, ended)
         self._finish(passage, kind, end, payload, size, ended)
 
-    def counts_result(self, route: CountedRoute, method: str, payload: tuple[Part, ...], is_success: bool) -> bool:
+    def counts_result(self, call: CountedCall, payload: tuple[Part, ...]) -> bool:
         """Nearly every call of those who only count ends here, so everything is inlined. It is counted the long way
         unless it is an ordinary result of what was called before, and nobody listens."""
-        target, arrived, last, ended = route.decision, route.arrived, payload[-1], monotonic()
+        route, last, ended = call.route, payload[-1], monotonic()
+        target, arrived = route.decision, route.arrived
         if target is None or arrived is None or ended >= self._quiet_until:
             return False
-        row = self._row_at.get((target.entry, target.item, method))
+        row = self._row_at.get((target.entry, target.item, call.method))
         if row is None:
             return False
         size = len(last)
         # What comes before the last part is ours.
-        if not is_success and (size > MAX_SEARCHED_ANSWER_BYTES or find_failure(last) is not None):
+        if not call.is_success and (size > MAX_SEARCHED_ANSWER_BYTES or find_failure(last) is not None):
             return False
         if len(payload) > 1:
             size += len(payload[0])
@@ -418,7 +433,41 @@ class CallFigures:
         histogram, seconds = row.at_once, ended - arrived
         histogram.counts[bisect_left(BOUNDS, seconds)] += 1
         histogram.seconds += seconds
+        if self._collectors:
+            self._collect(call, target, arrived, payload, size, ended)
         return True
+
+    def _collect(
+        self,
+        call: CountedCall,
+        target: CountedTarget,
+        arrived: float,
+        payload: tuple[Part, ...],
+        size: int,
+        ended: float,
+    ) -> None:
+        # Neither the call nor its session, which have what nobody will look at.
+        entry, caller, item, method = target.entry, call.caller, target.item, call.method
+        key = (entry, item, method, caller.principal, caller.client, call.introduction)
+        origin = self._origins.get(key)
+        if origin is None:
+            if len(self._origins) >= MAX_ORIGINS:
+                self._origins.clear()
+            info, peer = key[-1]
+            origin = self._origins[key] = GuardedRequest(
+                principal=caller.principal,
+                client=info,
+                session=max(caller.client, 0),
+                method=method,
+                toolbox=entry.toolbox,
+                server=entry.name,
+                item=item,
+                body=b"",
+                peer=peer,
+            )
+        passage = UncheckedPassage(None, self, origin, target.body, None, arrived)
+        for each in self._collectors:
+            each.add((passage, "result", "ok", payload, size, ended))
 
     def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
         self._running.discard(passage)
@@ -452,6 +501,8 @@ class CallFigures:
     def _finish(
         self, passage: AnyPassage, kind: str, end: CallEnd, payload: tuple[Part, ...], size: int, ended: float
     ) -> None:
+        for each in self._collectors:
+            each.add((passage, kind, end, payload, size, ended))
         if not self._listeners and passage not in self._records:
             return
         record = self._record_of(passage)
@@ -469,7 +520,6 @@ class CallFigures:
             record.reason = tool_error_text(b"".join(payload))[:MAX_REASON]
         if isinstance(passage, Passage):
             record.rule = ", ".join(rule for rule in passage.rules if rule)
-        record.payload = payload if self._readers else None
         self._tell("ended", record)
 
     # ── the day ──
@@ -493,6 +543,7 @@ class CallFigures:
         if now >= self._turn_at:
             # So that it keeps no server that is gone.
             self._row_at.clear()
+            self._origins.clear()
             self._turn_at = now + BUCKET_SECONDS
             self._bucket = max(self._bucket, _bucket_now())
             self._be_quiet()
@@ -563,7 +614,6 @@ class CallFigures:
             state=state_of(passage),
             bytes_in=len(passage.body) + 1,
             meta=None if meta is None else bytes(meta),
-            params=passage.body + b"}" if self._readers else None,
         )
 
     def _tell(self, what: Literal["begun", "changed", "ended"], record: CallRecord) -> None:

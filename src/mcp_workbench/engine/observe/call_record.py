@@ -7,7 +7,6 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.steps import LOCAL
 
 # `waiting`: for its server to start. `held`: by a step, for a person or a limit.
@@ -50,9 +49,6 @@ class CallRecord(Struct, kw_only=True, eq=False):
     bytes_out: int = 0
     # The trace that the client sent with it (W3C `traceparent` and others), in `_meta` as JSON.
     meta: bytes | None = None
-    # Only while somebody listens with `content`: what the server gets, as JSON, and what the client got, in parts.
-    params: bytes | None = None
-    payload: tuple[Part, ...] | None = None
 
     @property
     def seconds(self) -> float | None:

@@ -33,5 +33,5 @@ class RecentCalls:
     def ended(self, call: CallRecord) -> None:
         # Requests to all servers name none.
         if call.server:
-            # Not the record, which may hold all of what was sent.
+            # Not the record, which may hold a long `_meta`.
             self._last.append(call.as_json() | {"reason": call.reason})

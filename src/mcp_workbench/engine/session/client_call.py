@@ -525,7 +525,7 @@ class ClientCall(Struct, eq=False):
         passage, tracker = route.passage, route.tracker
         if passage is None and tracker is not None:
             # Nearly every request of those who only count is counted without a passage.
-            is_counted = kind == "result" and tracker.counts_result(route, self.method, parts, self.is_success)
+            is_counted = kind == "result" and tracker.counts_result(self, parts)
             passage = None if is_counted else passage_of(self)
         if passage is not None:
             passage.end_with(kind, parts, self.is_success)

@@ -8,12 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from mcp_workbench.engine.config.page_settings import Capture
 from mcp_workbench.engine.config.redact import MASK, is_secret_name, without_keys
-from mcp_workbench.engine.jsonrpc.messages import Part
-from mcp_workbench.engine.observe.call_record import CallRecord
+from mcp_workbench.engine.jsonrpc.messages import LargeBody, Part
+from mcp_workbench.engine.observe.ended_calls import EndedCall
+from mcp_workbench.seeing.page.shown_calls import ShownCall
 
 MAX_CALLS: Final = 500
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -26,11 +27,12 @@ MAX_SHOWN_DEPTH: Final = 32
 _MEMBER: Final = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(?:(\s*+:\s*+)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]++))?)?', re.DOTALL)
 
 
-class CapturedCall(Struct):
+class CapturedCall(Struct, gc=False):
     """A call that has ended. Content is kept as it was, and redacted when it is looked at."""
 
-    record: dict[str, Any]
+    call: ShownCall
     principal: str
+    # The params without the closing brace, as in `GuardedRequest`.
     arguments: bytes | None
     arguments_size: int
     result: bytes | None
@@ -50,44 +52,40 @@ class CapturedCalls:
         self._calls: OrderedDict[int, CapturedCall] = OrderedDict()
         self._bytes = 0
 
-    def keep(self, call: CallRecord) -> None:
-        params = None if call.params is None or self._capture() == "none" else call.params
-        payload = () if call.payload is None or self._capture() == "none" else call.payload
-        size = sum(map(len, payload))
-        kept = CapturedCall(
-            self.shown_record(call),
-            call.principal,
-            None if params is None else bytes(params[: MAX_SIDE_BYTES + _MARGIN]),
-            0 if params is None else len(params),
-            None if call.payload is None or self._capture() == "none" else _beginning(payload),
-            size,
-        )
-        self._calls[call.id] = kept
-        self._bytes += kept.size
+    def keep(self, calls: Sequence[EndedCall], shown: Sequence[ShownCall]) -> None:
+        has_content = self._capture() != "none"
+        for (passage, _, _, payload, size, _), call in zip(calls, shown, strict=True):
+            principal, body = passage.origin.principal, passage.body
+            if not has_content:
+                kept = CapturedCall(call, principal, None, 0, None, 0)
+            else:
+                # What is short is not copied.
+                arguments = _beginning(body.parts) if isinstance(body, LargeBody) else body[: MAX_SIDE_BYTES + _MARGIN]
+                result = b"".join(payload) if size <= MAX_SIDE_BYTES else _beginning(payload)
+                kept = CapturedCall(call, principal, arguments, len(body) + 1, result, size)
+                self._bytes += len(arguments) + len(result)
+            self._calls[call.id] = kept
         while len(self._calls) > MAX_CALLS or self._bytes > MAX_BYTES:
             self._bytes -= self._calls.popitem(last=False)[1].size
-
-    def shown_record(self, call: CallRecord) -> dict[str, Any]:
-        # A URI may hold a key.
-        return call.as_json() | {"item": without_keys(self._redact(call.item))[:200]}
 
     def clear(self) -> None:
         self._calls.clear()
         self._bytes = 0
 
-    def records(self, may_see: Callable[[str], bool]) -> list[dict[str, Any]]:
-        return [each.record for each in self._calls.values() if may_see(each.principal)]
+    def shown(self) -> list[tuple[str, ShownCall]]:
+        """All of them, each with its principal."""
+        return [(each.principal, each.call) for each in self._calls.values()]
 
     def find(self, id: int, may_see: Callable[[str], bool]) -> dict[str, Any] | None:
         """A call with its content as text; None if it is not kept, or somebody else's."""
-        call = self._calls.get(id)
-        if call is None or not may_see(call.principal):
+        found = self._calls.get(id)
+        if found is None or not may_see(found.principal):
             return None
         return {
-            **call.record,
+            **to_builtins(found.call),
             "capture": self._capture(),
-            "arguments": self._shown(call.arguments, call.arguments_size, "arguments"),
-            "result": self._shown(call.result, call.result_size, None),
+            "arguments": self._shown(_params(found), found.arguments_size, "arguments"),
+            "result": self._shown(found.result, found.result_size, None),
         }
 
     def _shown(self, content: bytes | None, size: int, member: str | None) -> str | None:
@@ -119,6 +117,11 @@ class CapturedCalls:
         if isinstance(value, list):
             return [self._redacted(each, depth + 1) for each in value]
         return without_keys(self._redact(value)) if isinstance(value, str) else value
+
+
+def _params(call: CapturedCall) -> bytes | None:
+    body = call.arguments
+    return body if body is None or len(body) + 1 < call.arguments_size else body + b"}"
 
 
 def _beginning(parts: Sequence[Part]) -> bytes:

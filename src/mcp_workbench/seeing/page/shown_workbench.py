@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from mcp_workbench.engine.config.page_settings import Capture
-from mcp_workbench.engine.observe.call_record import CallListener
+from mcp_workbench.engine.observe.ended_calls import EndedCalls
+from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.seeing.page.sign_in import PageUser
 
 Json = dict[str, Any]
@@ -32,8 +33,11 @@ class PageWorkbench(Protocol):
     def state(self, user: PageUser) -> Json:
         """Without what belongs to the session of a browser."""
 
-    def subscribe(self, listener: CallListener, *, content: bool) -> Callable[[], None]:
-        """Tell the listener of all calls, whosoever they are, until the returned function is called."""
+    def collect(self, collector: EndedCalls) -> Callable[[], None]:
+        """Add all calls that end, whosoever they are, until the returned function is called."""
+
+    def running(self) -> list[AnyPassage]:
+        """All calls that have not ended."""
 
     def measure(self) -> None:
         """Measure what changes without being told. Returns at once."""

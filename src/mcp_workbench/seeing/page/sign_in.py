@@ -46,6 +46,10 @@ class PageUser(Struct, frozen=True):
     # What its key or token proves besides the principal, by which rules decide; None if nothing. Its type is theirs.
     identity: object = None
 
+    def may_see(self, principal: str) -> bool:
+        """Whether calls of this principal are shown."""
+        return self.is_owner or principal == self.principal
+
 
 # Whose key or token it is now, after telling what it proves.
 Check = Callable[[Callable[[object], None]], "Authentication | asyncio.Future[Authentication]"]

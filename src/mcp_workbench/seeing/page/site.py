@@ -329,10 +329,9 @@ class PageSite:
             self._under_way -= Counter((principal,))
 
     def _find_call(self, session: PageSession, id: str) -> Json:
-        user = session.user
         found = None
         if id.isascii() and id.isdecimal() and len(id) < 16:
-            found = self.streams.calls.find(int(id), lambda each: user.is_owner or each == user.principal)
+            found = self.streams.find_call(int(id), session.user)
         if found is None:
             raise Unavailable(404, "this call is not kept: only the latest are, while a page shows calls")
         return found

@@ -1,21 +1,26 @@
 """Open pages, and what they are told: calls as they happen, what has changed, what servers write.
 
-Owns the streams, at most a few, each with a bounded backlog: a browser that does not read loses events, is told how
-many, and never slows a call. While none is open, nobody listens to calls and nothing is kept of them.
+Calls are told several times a second, in one event that is written once for all pages that see the same. Owns the
+streams, at most a few, each with a bounded backlog: a browser that does not read loses events, is told how many, and
+never slows a call. While none is open, nobody listens to calls and nothing is kept of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec.json import encode
 
-from mcp_workbench.engine.observe.call_record import CallRecord
+from mcp_workbench.engine.observe.call_figures import state_of
+from mcp_workbench.engine.observe.call_record import CallState
+from mcp_workbench.engine.observe.ended_calls import EndedCalls
+from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.seeing.page.captured_calls import CapturedCalls
-from mcp_workbench.seeing.page.shown_workbench import LogPlace, PageWorkbench
+from mcp_workbench.seeing.page.shown_calls import CallDescriber, ShownCall
+from mcp_workbench.seeing.page.shown_workbench import Json, LogPlace, PageWorkbench
 from mcp_workbench.seeing.page.sign_in import PageSession, PageUser
 
 MAX_STREAMS_OF_ONE: Final = 8
@@ -26,6 +31,8 @@ MAX_BACKLOG_BYTES: Final = 1024 * 1024
 HEARTBEAT_INTERVAL: Final = 15.0
 # How often what is not announced is looked at: states of servers, what waits, what servers wrote.
 LOOK_INTERVAL: Final = 1.0
+# How often calls are told of. A person sees no delay below a quarter of a second, and many calls share one event.
+CALLS_INTERVAL: Final = 0.2
 # How often the memory of servers is measured, which takes milliseconds in a thread.
 MEMORY_INTERVAL: Final = 5.0
 _HEARTBEAT: Final = b": still here\n\n"
@@ -57,20 +64,18 @@ class Stream:
     def user(self) -> PageUser:
         return self._session.user
 
-    def may_see(self, principal: str) -> bool:
-        return self.user.is_owner or principal == self.user.principal
-
-    def send(self, id: int, event: str, data: object) -> None:
+    def send(self, id: int, event: bytes, data: bytes, number: int = 1) -> None:
+        """`number`: of what is lost if the browser does not read."""
         if self._writer.unsent_bytes > MAX_BACKLOG_BYTES:
-            self.lost += 1
+            self.lost += number
             return
         if self.lost:
             lost, self.lost = self.lost, 0
-            self._write(id, "gap", {"lost": lost})
+            self._write(id, b"gap", encode({"lost": lost}))
         self._write(id, event, data)
 
-    def _write(self, id: int, event: str, data: object) -> None:
-        self._writer.write(b"id: %d\nevent: %b\ndata: %b\n\n" % (id, event.encode(), encode(data)))
+    def _write(self, id: int, event: bytes, data: bytes) -> None:
+        self._writer.write(b"id: %d\nevent: %b\ndata: %b\n\n" % (id, event, data))
 
     def beat(self) -> None:
         if not self._writer.unsent_bytes:
@@ -81,15 +86,19 @@ class Stream:
 
 
 class Streams:
-    """All open pages of one workbench (`CallListener`)."""
+    """All open pages of one workbench."""
 
     def __init__(self, workbench: PageWorkbench) -> None:
         self._workbench = workbench
-        self.calls = CapturedCalls(lambda: workbench.capture, workbench.redact)
+        self._calls = CapturedCalls(lambda: workbench.capture, workbench.redact)
+        self._ended = EndedCalls(self._tell_of_calls)
+        # What was told of calls that are running.
+        self._told: dict[AnyPassage, CallState] = {}
         self._open: list[Stream] = []
         self._events = 0
-        self._unsubscribe: Callable[[], None] | None = None
+        self._stop_collecting: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._calls_timer: asyncio.TimerHandle | None = None
         self._log: dict[LogPlace, list[str]] = {}
         self._measured = 0.0
 
@@ -107,16 +116,21 @@ class Streams:
         stream = Stream(writer, session, is_valid)
         stream.quiet_since = loop.time()
         writer.gone = lambda: self._close(stream)
-        self._open.append(stream)
-        if self._unsubscribe is None:
-            self._unsubscribe = self._workbench.subscribe(self, content=self._workbench.capture != "none")
+        if self._stop_collecting is None:
+            self._stop_collecting = self._workbench.collect(self._ended)
             self._log = self._workbench.log_lines()
             self._timer = loop.call_later(LOOK_INTERVAL, self._look)
+            self._calls_timer = loop.call_later(CALLS_INTERVAL, self._look_at_calls)
+        else:
+            # Those that the new page gets with all others are not told again.
+            self._tell_of_calls()
+        self._open.append(stream)
         stream.servers, stream.waiting, stream.toolboxes = _by_place(state), state["waiting"], state["toolboxes"]
         stream.own = {"you": state["you"]} if "you" in state else {}
-        self._send(stream, "state", state)
-        for record in self.calls.records(stream.may_see):
-            self._send(stream, "call-end", record)
+        self._send(stream, b"state", state)
+        describer = CallDescriber(self._workbench.redact)
+        running = [(each.origin.principal, describer.running(each)) for each in self._told]
+        self._send_calls((stream,), [*self._calls.shown(), *running])
 
     def close(self) -> None:
         """End all streams."""
@@ -129,37 +143,64 @@ class Streams:
             self._open.remove(stream)
         if self._open:
             return
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-            self._unsubscribe = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._stop_collecting is not None:
+            self._stop_collecting()
+            self._stop_collecting = None
+        for timer in (self._timer, self._calls_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._calls_timer = None
         # Content is kept only while somebody looks.
-        self.calls.clear()
+        self._calls.clear()
+        self._ended.take()
+        self._told.clear()
 
-    # ── calls (`CallListener`) ──
+    def find_call(self, id: int, user: PageUser) -> Json | None:
+        """A call that has ended, with its content; None if it is not kept, or somebody else's."""
+        if self._open:
+            self._tell_of_calls()
+        return self._calls.find(id, user.may_see)
 
-    def begun(self, call: CallRecord) -> None:
-        self._tell(call, "call-begin")
+    # ── calls ──
 
-    def changed(self, call: CallRecord) -> None:
-        self._tell(call, "call-change")
+    def _look_at_calls(self) -> None:
+        if self._calls_timer is not None:
+            self._calls_timer.cancel()
+        self._calls_timer = asyncio.get_running_loop().call_later(CALLS_INTERVAL, self._look_at_calls)
+        self._tell_of_calls()
 
-    def ended(self, call: CallRecord) -> None:
-        self.calls.keep(call)
-        self._tell(call, "call-end")
+    def _tell_of_calls(self) -> None:
+        """What has ended, begun or changed since the last time. A call that has begun and ended is told once."""
+        ended, running = self._ended.take(), self._workbench.running()
+        describer = CallDescriber(self._workbench.redact)
+        shown = [describer.ended(each) for each in ended]
+        self._calls.keep(ended, shown)
+        states: dict[AnyPassage, CallState] = {each: state_of(each) for each in running}
+        told = [(call[0].origin.principal, each) for call, each in zip(ended, shown, strict=True)]
+        for passage, state in states.items():
+            if self._told.get(passage) != state:
+                told.append((passage.origin.principal, describer.running(passage)))
+        self._told = states
+        self._send_calls(self._open, told)
 
-    def _tell(self, call: CallRecord, event: str) -> None:
-        record: dict[str, Any] | None = None
-        for stream in self._open:
-            if stream.may_see(call.principal):
-                record = record or self.calls.shown_record(call)
-                self._send(stream, event, record)
+    def _send_calls(self, streams: Sequence[Stream], calls: Sequence[tuple[str, ShownCall]]) -> None:
+        """Calls with their principals."""
+        # By principal, and all of them: written once for all pages that see the same.
+        written: dict[str | None, tuple[int, bytes]] = {}
+        for stream in streams:
+            user = stream.user
+            whose = None if user.is_owner else user.principal
+            if whose not in written:
+                seen = [call for principal, call in calls if whose is None or principal == whose]
+                written[whose] = len(seen), encode(seen)
+            number, data = written[whose]
+            if number:
+                self._events += 1
+                stream.send(self._events, b"calls", data, number)
 
-    def _send(self, stream: Stream, event: str, data: object) -> None:
+    def _send(self, stream: Stream, event: bytes, data: object) -> None:
         self._events += 1
-        stream.send(self._events, event, data)
+        stream.send(self._events, event, encode(data))
 
     # ── what is looked at ──
 
@@ -194,7 +235,7 @@ class Streams:
         if is_same_set and not changed and (rest["waiting"], rest["toolboxes"]) == (stream.waiting, stream.toolboxes):
             return False
         stream.servers, stream.waiting, stream.toolboxes = servers, rest["waiting"], rest["toolboxes"]
-        self._send(stream, "state", {"servers": changed, **rest} if is_same_set else {**stream.own, **state})
+        self._send(stream, b"state", {"servers": changed, **rest} if is_same_set else {**stream.own, **state})
         return True
 
     def _tell_of_log(self) -> None:
@@ -206,7 +247,7 @@ class Streams:
             for line in _new_lines(before.get(place, []), lines)[-MAX_NEW_LOG_LINES:]:
                 told = {"toolbox": place[0], "server": place[1], "line": self._workbench.redact(line)}
                 for stream in owners:
-                    self._send(stream, "log", told)
+                    self._send(stream, b"log", told)
 
 
 def _by_place(state: Any) -> dict[tuple[str, str], Any]:

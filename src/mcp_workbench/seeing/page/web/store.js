@@ -117,9 +117,7 @@ function takeCall(call) {
 
 const handlers = {
 	state: takeState,
-	"call-begin": takeCall,
-	"call-change": takeCall,
-	"call-end": takeCall,
+	calls: (calls) => calls.forEach(takeCall),
 	log: (line) => listeners.log.forEach((listener) => listener(line)),
 	gap({ lost }) {
 		store.lost += lost ?? 0;
