@@ -1,9 +1,8 @@
 """Encrypts and authenticates what lies on the state server, which is trusted with nothing.
 
 A value is bound to the format, the cluster, its kind, its user and its name: moved to another place, it cannot be
-opened. It
-carries when it was written and until when it is valid: an older one than was seen before is refused, and so is one that
-has expired. Names of users and sessions appear as keyed hashes only.
+opened. It carries when it was written and until when it is valid: an older one than was seen before is refused, and so
+is one that has expired. Names of users and sessions appear as keyed hashes only.
 """
 
 from __future__ import annotations
@@ -70,6 +69,7 @@ class Seal:
         self._cipher = AESGCM(hmac.digest(key, b"mcp-workbench/seal", "sha256"))
         self._names = hmac.digest(key, b"mcp-workbench/names", "sha256")
         self._cluster = cluster
+        self.format = SEAL_FORMAT
         self._now = now
         # By place, the newest value that was read or written.
         self._seen: OrderedDict[bytes, int] = OrderedDict()
@@ -114,12 +114,12 @@ class Seal:
 
     def _encrypted(self, plain: bytes, place: bytes) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
-        return bytes((SEAL_FORMAT,)) + nonce + self._cipher.encrypt(nonce, plain, place)
+        return bytes((self.format,)) + nonce + self._cipher.encrypt(nonce, plain, place)
 
     def _decrypted(self, sealed: bytes, place: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
 
-        if sealed[:1] != bytes((SEAL_FORMAT,)):
+        if sealed[:1] != bytes((self.format,)):
             raise OtherVersion("it was written by another version of the workbench")
         try:
             return self._cipher.decrypt(sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :], place)
@@ -127,7 +127,7 @@ class Seal:
             raise SealRefused(_FOREIGN) from None
 
     def _place(self, kind: str, principal: str, hidden: str) -> bytes:
-        return _joined((str(SEAL_FORMAT), self._cluster, kind, principal, hidden))
+        return _joined((str(self.format), self._cluster, kind, principal, hidden))
 
     def _note(self, place: bytes, written: int) -> None:
         self._seen[place] = written

@@ -191,14 +191,16 @@ class ClusterState(LastingState):
 
     def _counter(self, kind: StateKind) -> str:
         """Counts the changes of a kind that is followed, so that a heartbeat notices one whose notice was lost."""
-        return f"{self._prefix}changes:{kind.name}"
+        return f"{self._prefix}changes-{self._seal.format}:{kind.name}"
 
     def _sealed(self, place: _Place, value: bytes) -> bytes:
         kind, principal, name = place
         return self._seal.close(kind.name, principal, name, value, kind.lifetime)
 
     def _listed_at(self, kind: StateKind, principal: str) -> str:
-        return f"{self._prefix}{kind.name}:{self._seal.hidden(kind.name, principal)}"
+        # Whoever misses a common value writes it again: two versions that cannot read each other's would do so forever.
+        apart = (f"format {self._seal.format}",) if kind.is_common else ()
+        return f"{self._prefix}{kind.name}:{self._seal.hidden(kind.name, principal, *apart)}"
 
     # ── reading ──
 
