@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -13,7 +15,7 @@ from mcp import Client
 
 from mcp_workbench.engine.lasting_state import OPENED, RESULT, SESSION
 from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client
-from tests.support.cluster_machines import machines, needs_state_server
+from tests.support.cluster_machines import PATIENCE, machines, needs_state_server
 from tests.support.workbench import scripted_entry
 
 pytestmark = [pytest.mark.processes, needs_state_server]
@@ -71,6 +73,41 @@ async def test_legacy_session_goes_on_at_another_instance(folder: Path) -> None:
             ended = await client.request("DELETE", mcp_session_id=id, content_type=None, **headers)
             assert ended.status == 204
             assert (await client.request(body=asked, mcp_session_id=id, **headers)).status == 404
+
+
+async def test_session_is_given_up_only_once_the_state_has_said_that_it_is_unknown(folder: Path) -> None:
+    async with machines(folder) as rig:
+        token, stranger = rig.give_key("ann", "a", "b"), rig.give_key("ben", "a", "b")
+        one, other = await rig.start("a", BOXES), await rig.start("b", BOXES)
+        headers: dict[str, Any] = {"authorization": f"Bearer {token}", "mcp_protocol_version": LEGACY}
+        ids = []
+        for instance in (one, other):
+            async with raw_client(instance.port) as client:
+                response = await client.request(body=initialize(), authorization=f"Bearer {token}")
+                ids.append(response.headers["mcp-session-id"])
+                await rig.until_left(SESSION, "ann", ids[-1])
+        elsewhere, here = ids
+        asked = legacy("tools/list", {}, id=2)
+        await one.kill()
+        rig.state.signal(signal.SIGSTOP)
+        try:
+            async with raw_client(other.port) as client:
+                for id in (elsewhere, "unknown"):
+                    for method, body in (("POST", asked), ("DELETE", None)):
+                        response = await client.request(method, body=body, mcp_session_id=id, **headers)
+                        assert (response.status, response.headers["retry-after"]) == (503, "1"), response.body
+                assert (await client.request(body=asked, mcp_session_id=here, **headers)).status == 200
+                wrong = {**headers, "authorization": f"Bearer {stranger}"}
+                response = await client.request(body=asked, mcp_session_id=here, **wrong)
+                assert response.status == 503, "as any other that is unknown"
+        finally:
+            rig.state.signal(signal.SIGCONT)
+        async with raw_client(other.port) as client, asyncio.timeout(PATIENCE):
+            while (response := await client.request(body=asked, mcp_session_id=elsewhere, **headers)).status == 503:
+                await asyncio.sleep(0.1)
+            assert response.status == 200
+            assert (await client.request(body=asked, mcp_session_id="unknown", **headers)).status == 404
+            assert (await client.request(body=asked, mcp_session_id=here, **wrong)).status == 404
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])

@@ -69,7 +69,9 @@ async def until_accepted(log: Path, tool: str, count: int) -> None:
 
 
 async def clients_of(rig: Machines, stack: AsyncExitStack, url: str, token: str) -> list[Client]:
-    return [await stack.enter_async_context(rig.client(url, token, mode)) for mode in MODES]
+    # The calls of a trial take longer than clients wait otherwise.
+    options = {"read_timeout_seconds": PATIENCE}
+    return [await stack.enter_async_context(rig.client(url, token, mode, **options)) for mode in MODES]
 
 
 async def test_calls_of_a_killed_instance_fail_at_once_and_none_is_made_again(folder: Path) -> None:

@@ -237,10 +237,12 @@ class Machines:
                     # One that has seen nothing yet.
                     state = ClusterState(link, Seal(key, "mcp-workbench"), "mcp-workbench")
                     state.holder_of = self.holder_of
-                    if kind.most:
-                        found = (await state.find_all(kind, principal)).get(name)
-                    else:
-                        found = await state.find(kind, principal, name)
+                    found = None
+                    with suppress(StateAway):
+                        if kind.most:
+                            found = (await state.find_all(kind, principal)).get(name)
+                        else:
+                            found = await state.find(kind, principal, name)
                     if found is not None and part in found:
                         return
                     await asyncio.sleep(0.02)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcp_workbench.engine.lasting_state import LastingState, StateKind
+from mcp_workbench.engine.lasting_state import LastingState, StateKind, StateUnavailable
 
 _Place = tuple[StateKind, str, str]
 
@@ -67,7 +67,9 @@ class SharedState(LastingState):
         return bool(pending)
 
     async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
-        return None if self._server.is_away else self._server.values.get((kind, principal, name))
+        if self._server.is_away:
+            raise StateUnavailable("it is away")
+        return self._server.values.get((kind, principal, name))
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
         return {} if self._server.is_away else self._all(kind, principal)

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import MsgspecError, Raw, Struct
@@ -21,18 +21,20 @@ from msgspec.json import decode, encode
 
 from mcp_workbench.cluster.examination import open_state
 from mcp_workbench.engine.face.view import View
-from mcp_workbench.engine.lasting_state import APPROVAL, OPENED, SESSION, TASK
+from mcp_workbench.engine.lasting_state import APPROVAL, OPENED, SESSION, TASK, StateUnavailable
 from mcp_workbench.engine.session.questions import number_questions_elsewhere
 from mcp_workbench.engine.session.resuming import ResumedLink, mark_of, restore, written_down
-from mcp_workbench.engine.session.session import Session
+from mcp_workbench.engine.transport.http.server.served_session import SessionUnknowable
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import DownstreamError
 
 if TYPE_CHECKING:
     from mcp_workbench.app.gateway import Gateway
     from mcp_workbench.engine.config.cluster_settings import ClusterConfig
+    from mcp_workbench.engine.session.session import Session
     from mcp_workbench.engine.transport.http.server.http_server import HttpServer
     from mcp_workbench.engine.transport.http.server.served_session import SavedSession, ServedSession
+    from mcp_workbench.engine.transport.http.server.sessions import LegacySession
     from mcp_workbench.engine.transport.link import Link
     from mcp_workbench.signin.shared_sign_ins import SharedSignIns
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 MAX_USERS_HERE: Final = 100_000
 # A session is written again before it expires, if it is used or has a stream open.
 SESSION_REFRESH_INTERVAL: Final = SESSION.lifetime / 4
+# So many take a few milliseconds; then others have a turn.
+SESSIONS_AT_ONCE: Final = 100
 
 
 class _LeftToolboxes(Struct):
@@ -80,9 +84,10 @@ class ClusterInstance:
         self._gateway: Gateway | None = None
         self._server: HttpServer | None = None
         self._started_at = time.time()
-        self._here: OrderedDict[str, None] = OrderedDict()
-        # By session: what was written last, and when.
-        self._written: dict[str, tuple[tuple[object, ...], float]] = {}
+        # Users who have arrived: asked for with every request.
+        self.here: OrderedDict[str, None] = OrderedDict()
+        # By session, what was written last.
+        self._written: dict[str, tuple[object, ...]] = {}
         # Clients may still answer questions of other instances.
         number_questions_elsewhere()
 
@@ -102,7 +107,7 @@ class ClusterInstance:
                 _ = tasks.create_task(shared.run())
             while True:
                 await asyncio.sleep(SESSION_REFRESH_INTERVAL)
-                self._leave_sessions(lambda legacy_is_busy: legacy_is_busy)
+                await self._leave_used()
 
     async def leave(self) -> None:
         """Write what is left to write. The sessions stay for other instances."""
@@ -128,7 +133,7 @@ class ClusterInstance:
                 "pid": os.getpid(),
                 "version": full_version(),
                 "address": None if server is None else server.url,
-                "users": len(self._here),
+                "users": len(self.here),
                 "sessions": 0 if server is None else server.session_count,
                 "calls": 0 if server is None else server.call_count,
                 "startedAt": self._started_at,
@@ -142,7 +147,7 @@ class ClusterInstance:
     def is_arriving(self, principal: str) -> bool:
         """Whether something may have to be read before this user is served. While the state is away, nobody waits for
         it, and they arrive when it is back."""
-        return principal not in self._here and not self.state.link.is_away
+        return principal not in self.here and not self.state.link.is_away
 
     async def arrive(self, principal: str) -> None:
         """Read what other instances have left for a user."""
@@ -169,20 +174,20 @@ class ClusterInstance:
             gateway.router.tasks.handles.take_over(views.of_principal(principal), tasks.values())
         if approved and gateway.gate.shared_approvals is not None:
             gateway.gate.shared_approvals.arrive(principal, approved)
-        self._here[principal] = None
-        if len(self._here) > MAX_USERS_HERE:
-            self._here.popitem(last=False)
+        self.here[principal] = None
+        if len(self.here) > MAX_USERS_HERE:
+            self.here.popitem(last=False)
         self.state.tell("arrived", principal.encode())
 
     def forget(self, principals: Iterable[str]) -> None:
         """Whoever has one of these names next arrives as somebody else."""
         for principal in principals:
-            self._here.pop(principal, None)
+            self.here.pop(principal, None)
 
     def _on_arrived_elsewhere(self, body: bytes) -> None:
         """Another instance serves this user now, too: what is known of them here may be out of date."""
         principal = body.decode(errors="replace")
-        self._here.pop(principal, None)
+        self.here.pop(principal, None)
         if self._server is not None:
             self._server.doubt(principal)
 
@@ -197,14 +202,13 @@ class ClusterInstance:
     # ── legacy sessions (`SessionKeeper`) ──
 
     def keep(self, id: str, session: ServedSession) -> None:
-        assert isinstance(session, Session)
-        mark, now = mark_of(session), time.monotonic()
-        before = self._written.get(id)
-        if before is not None and before[0] == mark and now - before[1] < SESSION_REFRESH_INTERVAL:
+        if TYPE_CHECKING:
+            assert isinstance(session, Session)
+        # With every answer, hence nothing but the comparison. Whether it is about to expire, `run` looks.
+        mark = mark_of(session)
+        if self._written.get(id) == mark or session.revision is None:
             return
-        if session.revision is None:
-            return
-        self._written[id] = mark, now
+        self._written[id] = mark
         saved = _LeftSession(self.state.instance, session.revision.name, Raw(written_down(session)))
         self.state.keep(SESSION, session.view.principal, id, encode(saved))
 
@@ -216,7 +220,14 @@ class ClusterInstance:
         self._written.pop(id, None)
 
     async def find(self, id: str, principal: str) -> SavedSession | None:
-        found = await self.state.find(SESSION, principal, id)
+        try:
+            found = await self.state.find(SESSION, principal, id)
+        except StateUnavailable:
+            away_since = self.state.link.away_since
+            # Whatever it knew has expired by then.
+            if away_since is not None and time.monotonic() - away_since > SESSION.lifetime:
+                return None
+            raise SessionUnknowable from None
         if found is None:
             return None
         assert self._gateway is not None
@@ -227,14 +238,26 @@ class ClusterInstance:
         return _SavedSession(self._gateway, principal, saved, is_own=saved.instance == self.state.instance)
 
     def _leave_again(self) -> None:
-        self._written.clear()
-        self._leave_sessions(lambda is_busy: True)
+        for legacy in self._sessions():
+            self._leave_session(legacy)
         if self._gateway is not None and self._gateway.is_open:
             for view in self._gateway.router.views:
                 if view.opened:
                     self.on_opened(view, "")
 
-    def _leave_sessions(self, wanted: Callable[[bool], bool]) -> None:
-        for legacy in () if self._server is None else self._server.legacy_sessions():
-            if legacy.session is not None and wanted(legacy.is_busy):
-                self.keep(legacy.id, legacy.session)
+    async def _leave_used(self) -> None:
+        """Write sessions again before they expire, if they are used or have a stream open."""
+        since = time.monotonic() - SESSION_REFRESH_INTERVAL
+        for number, legacy in enumerate(self._sessions(), 1):
+            if not legacy.is_over and (legacy.last_used > since or legacy.is_busy):
+                self._leave_session(legacy)
+            if number % SESSIONS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _sessions(self) -> list[LegacySession]:
+        return [] if self._server is None else self._server.legacy_sessions()
+
+    def _leave_session(self, legacy: LegacySession) -> None:
+        if legacy.session is not None:
+            self._written.pop(legacy.id, None)
+            self.keep(legacy.id, legacy.session)

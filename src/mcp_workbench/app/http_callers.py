@@ -148,8 +148,9 @@ class HttpCallers:
         return Callers(settings, remember, self._fetch, lambda work: runtime.start_task(work), self._load)
 
     def _load(self, principal: str) -> Coroutine[None, None, None] | None:
-        if self._cluster is not None and self._cluster.is_arriving(principal):
-            return self._arrive(self._cluster, principal)
+        cluster = self._cluster
+        if cluster is not None and principal not in cluster.here and cluster.is_arriving(principal):
+            return self._arrive(cluster, principal)
         unread = self._gateway.gate.unread(principal)
         return self._gateway.lists.load(unread) if unread else None
 

@@ -1,7 +1,7 @@
 """State that instances leave for each other (`LastingState`), on a server that speaks the protocol of Valkey and Redis.
 
 Writing is behind: what is kept is collected, sealed and written in the next round trip, and again when the server is
-back. Nobody waits for it. Reading is bounded by `STATE_TIMEOUT`; without an answer there is nothing to find.
+back. Nobody waits for it. Reading is bounded by `STATE_TIMEOUT`.
 """
 
 from __future__ import annotations
@@ -210,10 +210,7 @@ class ClusterState(LastingState):
         if place in self._pending:
             return self._pending[place]
         hidden = self._seal.hidden(kind.name, principal, name)
-        try:
-            (found,) = await self.link.run([("GET", f"{self._prefix}{kind.name}:{hidden}")])
-        except StateAway:
-            return None
+        (found,) = await self.link.run([("GET", f"{self._prefix}{kind.name}:{hidden}")])
         if found is None:
             return None
         try:

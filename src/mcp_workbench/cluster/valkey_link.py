@@ -82,6 +82,8 @@ class ValkeyLink:
         self._trips: set[asyncio.Task[None]] = set()
         # Why it cannot be used now; None while it can, and before it was first used.
         self.problem: str | None = None
+        # When it went away (`time.monotonic`); None while it can be used.
+        self.away_since: float | None = None
         # Seconds of the last round trip; None before the first.
         self.latency: float | None = None
         # How often it went away.
@@ -162,12 +164,14 @@ class ValkeyLink:
         before, self.problem = self.problem, problem
         if problem is not None and before is None:
             self.outages += 1
+            self.away_since = time.monotonic()
             log.warning(
                 "the cluster's state at %s is away: %s; calls go on, and what is new is written when it is back",
                 self.address,
                 problem,
             )
         elif problem is None and before is not None:
+            self.away_since = None
             log.info("the cluster's state at %s is back", self.address)
 
     async def messages(self, channel: str) -> AsyncIterator[bytes]:

@@ -126,7 +126,7 @@ class LastingState:
         """Remove the copy."""
 
     async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
-        """The copy that another instance left; None if there is none, or it cannot be had in time."""
+        """The copy that another instance left; None if there is none. Raises `StateUnavailable`."""
         return None
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:

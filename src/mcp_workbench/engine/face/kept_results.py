@@ -23,7 +23,7 @@ from mcp_workbench.engine.face.identifier import RESULTS as SCHEME
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
-from mcp_workbench.engine.lasting_state import LOCAL, RESULT, LastingState
+from mcp_workbench.engine.lasting_state import LOCAL, RESULT, LastingState, StateUnavailable
 from mcp_workbench.engine.slices import sliced
 from mcp_workbench.engine.steps import Subject
 
@@ -208,7 +208,10 @@ class KeptResults:
         return partial(self._recall, view.principal, id)
 
     async def _recall(self, principal: str, id: str) -> None:
-        found = await self._state.find(RESULT, principal, id)
+        try:
+            found = await self._state.find(RESULT, principal, id)
+        except StateUnavailable:
+            return
         if found is None or id in self._kept:
             return
         head, _, data = found.partition(b"\n")

@@ -44,16 +44,19 @@ _read: Final = Decoder(_Lasting).decode
 
 def mark_of(session: Session) -> tuple[object, ...]:
     """A value that changes with the state to save. Compared before messages to the client are sent."""
+    view = session.view
+    opened, subscriptions, streams = view.opened, session.subscriptions, session.streams
     return (
         session.revision,
         session.log_level,
-        *session.view.opened,
-        *session.subscriptions,
-        *session.streams,
+        # Mostly empty, and this is made with every answer.
+        tuple(opened) if opened else None,
+        tuple(subscriptions) if subscriptions else None,
+        tuple(streams) if streams else None,
         len(session.listed),
         # A new object with each configuration.
-        session.view.face.catalog.toolboxes,
-        len(session.view.changed),
+        view.face.catalog.toolboxes,
+        len(view.changed),
     )
 
 

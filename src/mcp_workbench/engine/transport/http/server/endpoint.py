@@ -39,7 +39,7 @@ from mcp_workbench.engine.transport.http.server.authentication import (
     AuthenticationChallenge,
 )
 from mcp_workbench.engine.transport.http.server.large_bodies import LargeBodies, ReadBody
-from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH, Limits
+from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH, SESSION_RETRY_SECONDS, Limits
 from mcp_workbench.engine.transport.http.server.modern_request import ModernRequest
 from mcp_workbench.engine.transport.http.server.pages import (
     MAX_SITE_BODY,
@@ -54,7 +54,7 @@ from mcp_workbench.engine.transport.http.server.pages import (
 )
 from mcp_workbench.engine.transport.http.server.request_head import NAMES, RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import JSON_HEADERS, NO_HEADERS, Headers, ResponseWriter
-from mcp_workbench.engine.transport.http.server.served_session import MakeSession, SessionKeeper
+from mcp_workbench.engine.transport.http.server.served_session import MakeSession, SessionKeeper, SessionUnknowable
 from mcp_workbench.engine.transport.http.server.sessions import LegacySession, Posted, SessionTable
 from mcp_workbench.engine.transport.http.server.status_codes import STATUS_OF_CODE
 from mcp_workbench.engine.transport.http.server.throttle import FORGET_FAILURES_SECONDS, AuthenticationThrottle
@@ -70,6 +70,8 @@ MCP_PATH: Final = "/mcp"
 LINE_FEED: Final = 0x0A
 CARRIAGE_RETURN: Final = 0x0D
 SHUTTING_DOWN: Final = "the workbench is shutting down"
+SESSION_UNKNOWABLE: Final = "it cannot be found out now whether another instance has this session; try again"
+_RETRY_SESSION: Final[Headers] = b"retry-after: %d\r\n" % SESSION_RETRY_SECONDS
 _ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
 _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
 _ALLOW_SITE: Final[Headers] = b"allow: GET, HEAD, POST\r\n"
@@ -292,7 +294,14 @@ class Endpoint:
         """Answer a request, now or later; returns a future if its body has to be read in a thread first, or its session
         has to be taken over from another instance. `is_here`: not to be looked for at others."""
         try:
-            if not is_here and self.sessions.keeper is not None and self._is_elsewhere(head):
+            sessions = self.sessions
+            if (
+                sessions.keeper is not None
+                and not is_here
+                and (id := head.headers.get(names.SESSION_ID)) is not None
+                and sessions.settled.get(id) != head.principal
+                and head.path == MCP_PATH
+            ):
                 recalling = self._loop.create_task(self._serve_recalled(head, body, writer))
                 self.recalling.add(recalling)
                 recalling.add_done_callback(self.recalling.discard)
@@ -315,13 +324,13 @@ class Endpoint:
             _fail(writer, error)
         return None
 
-    def _is_elsewhere(self, head: RequestHead) -> bool:
-        id = head.get(names.SESSION_ID)
-        return id is not None and head.path == MCP_PATH and not self.sessions.has(id)
-
     async def _serve_recalled(self, head: RequestHead, body: bytes | Pieces, writer: ResponseWriter) -> None:
         try:
             await self.sessions.recall(head.get(names.SESSION_ID) or "", head.principal, head.origin)
+        except SessionUnknowable:
+            # A 404 would end the session for good.
+            _answer_refusal(Refusal(503, SESSION_UNKNOWABLE, _RETRY_SESSION, INTERNAL_ERROR), writer)
+            return
         except Exception as error:
             _fail(writer, error)
             return

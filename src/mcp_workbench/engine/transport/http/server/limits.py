@@ -41,6 +41,9 @@ ROOM_RETRY_SECONDS: Final = 5
 # `Retry-After` when credentials cannot be checked because the identity provider does not answer.
 AUTHENTICATION_RETRY_SECONDS: Final = 5
 
+# `Retry-After` when it cannot be found out whether another instance has a session: the state is probed once a second.
+SESSION_RETRY_SECONDS: Final = 1
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Limits that settings and tests can change."""

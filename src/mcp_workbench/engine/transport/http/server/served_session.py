@@ -39,6 +39,10 @@ class MakeSession(Protocol):
         """Make a session. Its end is reported through `on_closed`, once."""
 
 
+class SessionUnknowable(Exception):
+    """Another instance may have the session, and that cannot be found out now."""
+
+
 class SessionKeeper(Protocol):
     """Leaves legacy sessions for other instances, and takes over theirs."""
 
@@ -52,7 +56,8 @@ class SessionKeeper(Protocol):
         """The session ends here, and other instances may continue it."""
 
     async def find(self, id: str, principal: str) -> SavedSession | None:
-        """The session that another instance has begun, or began here before; None if there is none."""
+        """The session that another instance has begun, or began here before; None if there is none. Raises
+        `SessionUnknowable`."""
 
 
 class SavedSession(Protocol):

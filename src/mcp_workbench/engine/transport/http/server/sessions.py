@@ -34,6 +34,7 @@ from mcp_workbench.engine.transport.http.server.served_session import (
     SavedSession,
     ServedSession,
     SessionKeeper,
+    SessionUnknowable,
     cancellation,
     hand_over,
 )
@@ -323,8 +324,9 @@ class LegacySession:
             if waiting is not None and called != self._initialize_id:
                 del self._responses[called]
                 waiting.answer(called, self._table.now(), parts)
-                if self._table.keeper is not None:
-                    self._keep(self._table.keeper)
+                keeper = self._table.keeper
+                if keeper is not None and self.session is not None and not self.is_over:
+                    keeper.keep(self.id, self.session)
                 return
         message = b"".join(parts)
         kind, id = kind_and_id(message)
@@ -343,17 +345,14 @@ class LegacySession:
                 self._answer_initialize(response, id, message)
             else:
                 response.answer(id, self._table.now(), (message,))
-            if self._table.keeper is not None:
-                self._keep(self._table.keeper)
+            keeper = self._table.keeper
+            if keeper is not None and self.session is not None and not self.is_over:
+                keeper.keep(self.id, self.session)
         elif self._feeding is not None and self._feeding.ids:
             # An error about the message being processed, whose id could not be read.
             answered = next(iter(self._feeding.ids))
             self._responses.pop(answered, None)
             self._feeding.answer(answered, self._table.now(), (message,))
-
-    def _keep(self, keeper: SessionKeeper) -> None:
-        if self.session is not None and not self.is_over:
-            keeper.keep(self.id, self.session)
 
     @property
     def unsent_bytes(self) -> int:
@@ -465,8 +464,9 @@ class SessionTable:
         self.responses: SharedTimer[LegacyResponse] = SharedTimer(limits.prime_seconds)
         self._make_session = make_session
         self._sessions: dict[str, LegacySession] = {}
-        # Those that another instance may have continued.
-        self._doubted: set[str] = set()
+        # Whose they are, by id, of those that no other instance can have continued. Where there is a keeper, every
+        # request is looked up here.
+        self.settled: dict[str, str] = {}
         self._timer: SharedTimer[LegacySession] = SharedTimer(limits.comment_seconds)
 
     def __len__(self) -> int:
@@ -485,16 +485,12 @@ class SessionTable:
         legacy.initialize(self._make_session(legacy, principal), summary, body, writer)
         return True
 
-    def has(self, id: str) -> bool:
-        """Whether anybody has a session with this id here, which no other instance can have continued."""
-        return id in self._sessions and id not in self._doubted
-
     def doubt(self, principal: str) -> None:
         """Another instance serves this user, and may have continued their sessions: find out with their next use.
         Clients that wait here for notifications are sent there, too."""
         for id, session in self._sessions.items():
             if session.principal == principal:
-                self._doubted.add(id)
+                self.settled.pop(id, None)
                 session.stop_listening()
 
     def find(self, id: str, principal: str) -> LegacySession | None:
@@ -507,11 +503,20 @@ class SessionTable:
         return session
 
     async def recall(self, id: str, principal: str, peer: str) -> None:
-        """Take over the session with this id from the instance that has served it, if there is one."""
-        saved = None if self.keeper is None else await self.keeper.find(id, principal)
+        """Take over the session with this id from the instance that has served it, if there is one. Raises
+        `SessionUnknowable`, unless it is served here; then it stays in doubt."""
+        try:
+            saved = None if self.keeper is None else await self.keeper.find(id, principal)
+        except SessionUnknowable:
+            known = self._sessions.get(id)
+            # Of another user's, nobody learns that it exists.
+            if known is None or known.principal != principal:
+                raise
+            return
         known = self._sessions.get(id)
-        is_doubted = id in self._doubted
-        self._doubted.discard(id)
+        is_doubted = id not in self.settled
+        if known is not None and known.principal == principal:
+            self.settled[id] = principal
         # Two requests may have asked for it, or it is another user's.
         if saved is None or (known is not None and (not is_doubted or saved.is_own or known.principal != principal)):
             return
@@ -524,11 +529,12 @@ class SessionTable:
 
     def enter(self, session: LegacySession) -> None:
         self._sessions[session.id] = session
+        self.settled[session.id] = session.principal
         self._timer.add(session)
 
     def forget(self, session: LegacySession) -> None:
         self._sessions.pop(session.id, None)
-        self._doubted.discard(session.id)
+        self.settled.pop(session.id, None)
         self._timer.discard(session)
 
     def end_all(self, reason: str) -> None:
