@@ -361,6 +361,17 @@ async def test_claims_that_are_nested_too_deeply_are_malformed() -> None:
     assert isinstance(await _verdict(issuer, provider.token()), Verified)
 
 
+@pytest.mark.parametrize("deep", ["header", "claims"])
+async def test_a_token_of_a_stranger_that_is_nested_too_deeply_is_refused(deep: str) -> None:
+    """Anybody can send one: it is looked into before its signature is checked."""
+    provider = Provider()
+    nested = b'{"alg":"ES256","kid":"one","iss":"x","a":' + b"[" * 2_900 + b"]" * 2_900 + b"}"
+    part = base64.urlsafe_b64encode(nested).rstrip(b"=").decode()
+    header, claims, signature = provider.token().split(".")
+    token = f"{part}.{claims}.{signature}" if deep == "header" else f"{header}.{part}.{signature}"
+    assert isinstance(await judged(provider.tokens(), token), TokenRejection)
+
+
 async def _verdict(issuer: JwtIssuer, token: str) -> object:
     found = issuer.verify(token, {"alg": "ES256", "kid": "one"})
     async with asyncio.timeout(10):
