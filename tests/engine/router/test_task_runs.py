@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.engine.face import kept_results
 from mcp_workbench.engine.router import task_runs
 from tests.faces.harness import ERAS
 from tests.support.client import Json, RpcError
@@ -263,6 +264,21 @@ async def test_a_task_that_ends_in_nonsense_is_an_error_and_not_called_again(
             assert said in answer
         # Refused without a task, made as one, and never again.
         assert server.methods().count("tools/call") == 2 and server.created == 1
+
+
+@every_server
+async def test_the_place_of_a_result_is_kept_until_the_task_has_ended(
+    tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runs, "USUAL_CALL_SECONDS", task_runs.ANSWER_MARGIN + 0.05)
+    # Polled ten times a second.
+    monkeypatch.setattr(kept_results, "KEPT_SECONDS", 0.4)
+    server = TaskServer(protocol, *[WORKING] * 100)
+    async with workbench_with(tmp_path, {"box": {"server": server}}) as seen:
+        told = text_of(await research(seen))
+        uri = told.partition('{"tool": "')[2].partition('"')[0]
+        await eventually(lambda: len(server.states) < 90, what="ten polls")
+        assert "still running" in text_of(await seen.use(uri))
 
 
 @every_server

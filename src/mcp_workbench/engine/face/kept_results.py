@@ -165,6 +165,12 @@ class KeptResults:
             self._drop(id)
             self._keep(kept.principal, kept.origins, id, result)
 
+    def renew(self, uri: str) -> None:
+        """Keep this result longer: what it stands for is not there yet."""
+        kept = self._kept.get(uri.removeprefix(SCHEME))
+        if kept is not None and kept.expires - time.monotonic() < KEPT_SECONDS / 2:
+            self.replace(uri, kept.result)
+
     # ── reading on ──
 
     def read_on(self, view: View, uri: str, call: UseTool, *, is_recalled: bool = False) -> Answer | Work | Load:

@@ -125,6 +125,8 @@ class TaskRun:
                 await self._answer_inputs(result)
             if self._kept is None:
                 self._call.report(0, 0, state.statusMessage or f"the task is {state.status}")
+            elif (results := self._results()) is not None:
+                results.renew(self._kept)
             await self._pause(state)
             try:
                 result = await self._ask("tasks/get", encode({"taskId": state.taskId})[1:-1])
@@ -186,7 +188,8 @@ class TaskRun:
     def _cancel(self) -> None:
         """The client wants no result any more: the server may stop."""
         state = self._state
-        if state is not None and state.status not in _TERMINAL:
+        # A server that is gone has lost its tasks.
+        if state is not None and state.status not in _TERMINAL and self._connection.traffic.ended is None:
             self._router.in_background(self._cancel_task(state.taskId))
 
     async def _cancel_task(self, id: str) -> None:
