@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.session.relayed_inputs import answers_to, read_input_needed
 from tests.faces.harness import ERAS
 from tests.support.client import Json
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
@@ -121,3 +126,29 @@ async def test_a_call_that_requires_nothing_in_particular_is_not_made_again(tmp_
         (said,), asked = await greet(seen, era, GREET[:1], {"action": "accept"})
         assert "does not say which" in said["error"] and asked == []
     assert len(made) == 1
+
+
+async def test_questions_of_a_call_that_is_cancelled_are_withdrawn() -> None:
+    class Asked:
+        """The client's own call, which goes on."""
+
+        def __init__(self) -> None:
+            self.route = SimpleNamespace(entry=SimpleNamespace(label="box/server", config=ServerConfig(name="server")))
+            self.open: set[bytes] = set()
+
+        def relay_request(self, asker: object, id: bytes, method: str, params: Raw) -> bool:
+            self.open.add(id)
+            return True
+
+        def relay_cancel(self, asker: object, id: bytes, params: Raw) -> None:
+            self.open.remove(id)
+
+    asked: Any = Asked()
+    needed = read_input_needed(Raw(b'{"inputRequests":{"a":{"method":"m"},"b":{"method":"m"}}}'))
+    waiting = asyncio.ensure_future(answers_to(asked, asked, needed))
+    await asyncio.sleep(0)
+    assert asked.open == {b'"a"', b'"b"'}
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert asked.open == set()

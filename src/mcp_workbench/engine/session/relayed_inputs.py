@@ -92,7 +92,10 @@ async def answers_to(call: ClientCall, asked: ClientCall, needed: InputNeeded) -
         for key, request in requests.items():
             if not asked.relay_request(traffic, encode(key), request.method, request.params):
                 raise DownstreamError(f"the server asks for `{request.method[:100]}`, which this client cannot answer")
-        found = await asyncio.gather(*asker.answers.values())
+        # Not `gather`, which when cancelled would make it seem that nothing is left to be withdrawn.
+        if asker.answers:
+            await asyncio.wait(asker.answers.values(), return_when=asyncio.FIRST_EXCEPTION)
+        found = [waiting.result() for waiting in asker.answers.values() if waiting.done()]
     finally:
         for id, waiting in asker.answers.items():
             if not waiting.done():
