@@ -182,7 +182,7 @@ class Traffic:
             sent_meta = None
         call_link = self._call_link
         large: tuple[Part, ...] = ()
-        if isinstance(body, LargeBody) or len(body) > JOIN_BELOW:
+        if type(body) is LargeBody or len(body) > JOIN_BELOW:
             # A descriptor is given parts, and copies none of them. HTTP needs a request in one piece.
             large = _parts(id, method, body, sent_meta)
             message = b""
@@ -493,5 +493,5 @@ def _too_late(seconds: float) -> DownstreamTimeout:
 def _parts(id: int, method: bytes, body: Body, meta: bytes | None) -> tuple[Part, ...]:
     """A request with a large body, which is not copied."""
     head = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":' % (id, method)
-    parts = body.parts if isinstance(body, LargeBody) else (body,)
+    parts = body.parts if type(body) is LargeBody else (body,)
     return head, *parts, b"}}" if meta is None else b',"_meta":%b}}' % meta

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, final
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder
@@ -101,6 +101,7 @@ MAX_JOINED_BYTES: Final = 128 * 1024
 _MIN_PART_BYTES: Final = MAX_JOINED_BYTES // 16
 
 
+@final
 class LargeBody:
     """A large object as JSON, without its closing brace, in parts that are views of the message it came in: copying
     megabytes would delay every other request."""

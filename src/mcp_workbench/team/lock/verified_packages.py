@@ -83,7 +83,7 @@ def verify(locked: LockedServer, config: ServerConfig, label: str, environment: 
     else:
         raise DownstreamError(
             "it is withheld: its package was recorded, and the way it is started now cannot be verified",
-            hint=f"start it as `mcp-workbench add` writes it, or remove the record with {accept}",
+            hint="start it as `mcp-workbench add` writes it, or remove its `integrity` from the lock file",
         )
     if found not in locked.integrity:
         raise DownstreamError(
