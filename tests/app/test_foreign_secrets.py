@@ -70,14 +70,31 @@ FORMS = {
 }
 
 
+# As many as are searched for one by one, and as many as are not.
+OTHERS = [0, 199]
+
+
+@pytest.mark.parametrize("others", OTHERS)
 @pytest.mark.parametrize("form", FORMS)
-def test_another_servers_secret_is_found_however_it_is_written(form: str) -> None:
-    filter, arrived, reported = filtering("block")
+def test_another_servers_secret_is_found_however_it_is_written(form: str, others: int) -> None:
+    more = [f"{n:03}" * 3 for n in range(others)]
+    filter, arrived, reported = filtering("block", Redactor([TOKEN, OWN, "short", *more]))
     filter.on_message(FORMS[form])
     assert TOKEN not in json.dumps(arrived.lines, ensure_ascii=False)
     (line,) = arrived.lines
     assert line["id"] == 7 and "secret of another server" in line["error"]["message"]
     assert reported == ["answer"]
+
+
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize("around", ["{}", "key={}", "{}, and more", "a/{}=", "x{}x", "\\n{}\\n", "{}{}"])
+def test_a_key_is_found_wherever_it_is(around: str, others: int) -> None:
+    key = "sk_live-0123456789abcdef"
+    secrets = ForeignSecrets(Redactor([key, *(f"{n:03}" * 4 for n in range(others))]), [], lambda: None)
+    for text in (key, base64.b64encode(key.encode()).decode()):
+        assert secrets.is_in(answer(around.replace("{}", text)))
+        assert secrets.is_in(answer(around.replace("{}", text) + " word" * 300_000)) == (text == key)
+        assert not secrets.is_in(answer(around.replace("{}", text[:11] + "!" + text[12:])))
 
 
 def test_warning_passes_it_on_and_says_so() -> None:

@@ -9,6 +9,7 @@ out can always disguise it. Loaded only where the setting is.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
@@ -35,6 +36,10 @@ MIN_SEARCHED_LENGTH: Final = 8
 MAX_SEARCHED_SECRETS: Final = 200
 # Longer messages are searched for values as they are, and not in other forms: no other call should wait for it.
 MAX_DECODED_BYTES: Final = 1 << 20
+# Beyond these, one pass leaves out what can be none of them: it takes as long as about so many searches.
+MAX_SINGLE_SEARCHES: Final = 150
+_LETTER: Final = rb"[A-Za-z0-9+/=_.~%-]"
+_WORD: Final = re.compile(_LETTER + b"+")
 # A server could repeat itself for ever.
 MAX_REPORTS: Final = 100
 
@@ -53,21 +58,18 @@ class ForeignSecrets:
         self._own = "\0".join(own)
         self._owner = owner
         self._version = -1
-        self._plain: list[bytes] = []
-        self._encoded: list[bytes] = []
+        self._plain = _Forms(())
+        self._all = _Forms(())
 
     def is_in(self, line: bytes) -> bool:
         if self._version != self._redactor.version:
             self._learn()
-        if any(form in line for form in self._plain):
-            return True
         if len(line) > MAX_DECODED_BYTES:
-            return False
-        if any(form in line for form in self._encoded):
+            return self._plain.are_in(line)
+        if self._all.are_in(line):
             return True
         # Every character of a JSON text can be written in several ways.
-        rewritten = _rewritten(line) if b"\\" in line else b""
-        return any(form in rewritten for form in self._plain)
+        return b"\\" in line and self._plain.are_in(_rewritten(line))
 
     def _learn(self) -> None:
         self._version = self._redactor.version
@@ -76,8 +78,28 @@ class ForeignSecrets:
         foreign = sorted(foreign, key=lambda each: (-len(each), each))[:MAX_SEARCHED_SECRETS]
         # Results often are JSON within the text of a result.
         spelled = (form for each in foreign for form in (in_json(each), in_json(in_json(each))))
-        self._plain = list(dict.fromkeys(form.encode(errors="surrogatepass") for form in spelled))
-        self._encoded = list(dict.fromkeys(form for each in foreign for form in _forms(each)))
+        plain = [form.encode(errors="surrogatepass") for form in spelled]
+        self._plain = _Forms(plain)
+        self._all = _Forms((*plain, *(form for each in foreign for form in _forms(each))))
+
+
+class _Forms:
+    """Forms of secrets, found in a message by any of them."""
+
+    def __init__(self, forms: Iterable[bytes]) -> None:
+        different = list(dict.fromkeys(forms))
+        # Keys, base64 and percent-encoding have no other characters, and most of a text is runs that are too short.
+        self._words = [form for form in different if _WORD.fullmatch(form)]
+        self._others = [form for form in different if not _WORD.fullmatch(form)]
+        self._long_runs: re.Pattern[bytes] | None = None
+        if len(self._words) > MAX_SINGLE_SEARCHES:
+            self._long_runs = re.compile(b"%b{%d,}" % (_LETTER, min(map(len, self._words))))
+
+    def are_in(self, line: bytes) -> bool:
+        if any(form in line for form in self._others):
+            return True
+        runs = line if self._long_runs is None else b"\n".join(self._long_runs.findall(line))
+        return any(form in runs for form in self._words)
 
 
 def _forms(secret: str) -> Iterator[bytes]:
