@@ -8,8 +8,9 @@ import pytest
 
 from mcp_workbench.engine.session import parking
 from mcp_workbench.engine.session.questions import MOST_QUESTIONS
+from mcp_workbench.engine.transport.link import SESSION_LOST
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed
-from tests.bridge.in_process import EVERYTHING, META, Json, in_process_workbench, until
+from tests.bridge.in_process import EVERYTHING, META, Json, in_process_workbench, settled, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, keys, modern_to_legacy
 from tests.support.refusals import refused
 
@@ -257,6 +258,19 @@ async def test_two_questions_under_one_id_get_one_answer() -> None:
 
 
 # How it ends
+
+
+async def test_the_call_of_a_lost_session_is_not_sent_again_once_its_server_has_asked() -> None:
+    """It was accepted, and its arguments are not kept any more."""
+    async with modern_to_legacy() as on:
+        request, _ = await on.ask()
+        (exchange,) = on.server.traffic.take_calls()
+        exchange.call.send_again()
+        await settled()
+        assert len(on.server.requests("tools/call")) == 1
+        retry = on.client.retry(request, answered(request))
+        await until(lambda: retry.answer is not None)
+        assert SESSION_LOST in str(retry.answer) and len(on.server.requests("tools/call")) == 1
 
 
 async def test_a_state_expires_by_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
