@@ -76,6 +76,8 @@ class Options(Struct, frozen=True, kw_only=True):
     stdout_is_free: bool = False
     # Commands that only look at what servers offer are not audited.
     is_audited: bool = True
+    # It ends with the command that it was made for, so nobody can approve its calls from outside.
+    ends_with_command: bool = False
     # What other instances of a cluster find when this one has ended.
     state: LastingState = LOCAL
     on_opened: tuple[Callable[[View, str], None], ...] = ()

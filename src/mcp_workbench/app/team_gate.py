@@ -190,6 +190,7 @@ class TeamGate(Gate):
             in_force=lambda: None if self.access is None else self.access.policy,
             is_blind=lambda: state.is_blind,
             elsewhere=shared,
+            ends_with_command=gateway.options.ends_with_command,
         )
         if shared is not None:
             shared.serve(approvals)

@@ -97,7 +97,7 @@ class Engine:
     def __init__(
         self, config: WorkbenchConfig, *, use_cache: bool, redactor: Redactor | None = None, is_audited: bool = False
     ) -> None:
-        options = Options(use_cache=use_cache, face=FACE_OF_COMMANDS, is_audited=is_audited)
+        options = Options(use_cache=use_cache, face=FACE_OF_COMMANDS, is_audited=is_audited, ends_with_command=True)
         self._gateway = Gateway(config, options, redactor)
         self._store = ManifestStore(default_folder)
         # What the user of this command can be asked. In one spelling, because servers receive it and connections are

@@ -130,6 +130,14 @@ def test_a_tool_that_wants_a_model_is_told_no_and_the_user_is_told_why(config: P
     assert "does not support" in call(config, "odd", "legacy", "sample").stdout
 
 
+def test_a_call_that_needs_approval_is_not_referred_to_a_workbench_that_has_ended(tmp_path: Path) -> None:
+    boxes = {"desk": {"clock": demo("clock")}}
+    config = write_config(tmp_path, boxes, policy=[{"tools": ["**"], "then": "ask"}, {"then": "allow"}])
+    status, shown, complaints = call(config, "desk", "clock", "now")
+    assert (status, shown) == (1, "") and "mcp-workbench approve" not in complaints
+    assert "at a terminal, or through a running workbench (`mcp-workbench up`)" in complaints
+
+
 @pytest.mark.parametrize("server", ["legacy", "modern"])
 def test_in_a_pipe_a_server_is_told_that_nothing_can_be_asked(config: Path, server: str) -> None:
     status, shown, complaints = call(config, "odd", server, "ask")

@@ -135,11 +135,14 @@ class Approvals:
         in_force: Callable[[], Policy | None] = lambda: None,
         is_blind: Callable[[], bool] = lambda: False,
         elsewhere: ApprovalsElsewhere | None = None,
+        ends_with_command: bool = False,
     ) -> None:
         """`on_waiting` is called when a call begins to wait: from then on the user may approve it. `in_force`: the
         current policy, as a call may be held for minutes, and the policy may have changed since. `is_blind`: nobody may
-        approve now, because other instances cannot be asked. `elsewhere`: None if there are none."""
+        approve now, because other instances cannot be asked. `elsewhere`: None if there are none. `ends_with_command`:
+        a call that is denied now can never be made again here."""
         self.is_blind = is_blind
+        self.ends_with_command = ends_with_command
         self._elsewhere = elsewhere
         self.now = now
         self._on_waiting = on_waiting
@@ -531,6 +534,12 @@ class ApprovalStep:
     def _refer(self, request: GuardedRequest, digest: str, rule: str) -> Denial:
         """Deny a call whose client cannot ask, and explain how the user can approve it."""
         place = _place(request)
+        if self._approvals.ends_with_command:
+            text = (
+                f"`{place}` needs the user's approval, and nobody can be asked for it here: make the call at a "
+                "terminal, or through a running workbench (`mcp-workbench up`)"
+            )
+            return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)
         waiting = self._wait(request, digest, rule)
         if waiting is None:
             text = f"`{place}` needs the user's approval, and too many calls are waiting for one"
