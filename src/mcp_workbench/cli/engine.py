@@ -187,8 +187,13 @@ class Engine:
             return entry.tools[name]
         where = f" on server `{server}` of toolbox `{toolbox}`"
         if (reason := entry.why_withheld(name)) is not None:
+            from mcp_workbench.team.lock.definition_lock import NO_FILE, UNUSABLE
+
             accept = f"mcp-workbench team lock accept {toolbox}/{server}/{name}"
             hint = f"mcp-workbench team lock diff shows it, {accept} accepts it"
+            if reason in (NO_FILE, UNUSABLE):
+                # There is nothing that this tool could be compared with.
+                hint = "mcp-workbench check says what to do about the lock file"
             raise UsageError(f"tool `{name}`{where} is withheld: {reason}", hint=hint)
         # It exists, so suggesting similar names would mislead.
         if name in entry.hidden:

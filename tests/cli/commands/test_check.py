@@ -83,6 +83,24 @@ def test_connecting_shows_every_server_and_ends_with_0_when_all_are_healthy(tmp_
     )
 
 
+def test_a_lock_without_its_file_is_told_and_nothing_is_called_healthy(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"one": {"a": scripted_entry("--tools", 2)}}, lock="enforce")
+    missing = f"warning: there is no lock file yet: `{tmp_path / 'workbench.lock'}`; nothing is shown to clients\n"
+    hint = "hint: `mcp-workbench team lock` creates it"
+    done = run("check", config)
+    assert done.status == 0 and done.stderr.startswith(missing) and hint in done.stderr
+    status, shown, complaints = run("check", "--connect", config)
+    assert (status, complaints.count("there is no lock file yet")) == (1, 1) and "0 of " in shown
+    assert "withheld tools, as there is no lock file yet: " in shown
+    assert "healthy" not in complaints and "error: all tools are withheld" in complaints and hint in complaints
+    assert run("check", "--connect", "--json", config).status == 1
+    called = run("call", "--config", config, "one", "a", "tool_1")
+    assert "is withheld: there is no lock file yet (`mcp-workbench team lock` creates it)\n" in called.stderr
+    assert "lock diff" not in called.stderr
+    assert run("team", "lock", "--config", config).status == 0
+    assert run("check", "--connect", config).stderr == "note: the server is healthy\n"
+
+
 @pytest.mark.requirement("cli.check")
 def test_a_server_that_fails_is_shown_with_its_stderr_and_ends_with_1(tmp_path: Path) -> None:
     config = write_config(

@@ -202,7 +202,7 @@ def test_an_item_that_does_not_differ_is_told(rig: Rig) -> None:
 @pytest.mark.requirement("lock.unusable")
 @pytest.mark.parametrize(
     ("content", "text"),
-    [(None, "there is no `"), ("<<<<<<< a\n", "has conflict marks in line 1"), ("{", "is damaged")],
+    [(None, "there is no lock file yet: `"), ("<<<<<<< a\n", "has conflict marks in line 1"), ("{", "is damaged")],
 )
 def test_a_lock_that_cannot_be_used_is_told_and_can_be_written_again(rig: Rig, content: str | None, text: str) -> None:
     if content is not None:

@@ -51,6 +51,7 @@ UNPINNED_HINT: Final = (
     "mcp-workbench add pins a package (`npm:NAME`, `pypi:NAME`) to its newest version; an image is pinned by its "
     "digest (`IMAGE@sha256:…`)"
 )
+LOCK_HINT: Final = "mcp-workbench team lock diff shows why"
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
 
 
@@ -67,6 +68,8 @@ class Finding(Struct):
     error: str = ""
     hint: str = ""
     remarks: tuple[str, ...] = ()
+    # Whether the lock withholds any of its tools.
+    is_withheld: bool = False
     # For each tool, the characters in it that are invisible to people but read by models.
     hidden: tuple[str, ...] = ()
 
@@ -105,6 +108,15 @@ def about_policy(config: WorkbenchConfig) -> list[str]:
     from mcp_workbench.cli.commands.policy import never_taking_effect
 
     return never_taking_effect(config)
+
+
+def about_lock(config: WorkbenchConfig) -> ConfigError | None:
+    """Return why nothing can be compared with the lock file, if there is to be one."""
+    if config.lock is None:
+        return None
+    from mcp_workbench.team.lock.definition_lock import look_at_lock
+
+    return look_at_lock(config.lock_target).problem
 
 
 def about_cluster(config: WorkbenchConfig, redactor: Redactor, *, connects: bool) -> list[tuple[str, str]]:
@@ -150,6 +162,10 @@ def run(parsed: Parsed) -> int:
     for text, hint in about_cluster(config, redactor, connects=parsed.has("connect")):
         remark("warning", text)
         remark("hint", hint)
+    if (unlocked := about_lock(config)) is not None:
+        consequence = "nothing is shown to clients" if config.lock == "enforce" else "nothing can be compared"
+        remark("warning", f"{unlocked.message}; {consequence}")
+        remark("hint", unlocked.hint or LOCK_HINT)
     lacking = unresolved(config)
     if not parsed.has("connect"):
         # Without `--connect` nothing is run; with it, the server itself reports what it lacks.
@@ -162,6 +178,7 @@ def run(parsed: Parsed) -> int:
     engine = engine_for(parsed, config, use_cache=False, redactor=redactor)
     findings, warnings = connect(config, engine, remember=not parsed.has("no-cache"), redactor=redactor)
     failed = sum(finding.state in ("failed", SIGN_IN_NEEDED) for finding in findings)
+    all_withheld = any(finding.is_withheld for finding in findings) and not any(each.tools[0] for each in findings)
     screen = stdout()
     if parsed.has("json"):
         servers = [finding.as_json() for finding in findings]
@@ -175,11 +192,13 @@ def run(parsed: Parsed) -> int:
         if failed:
             # What a server lacks is already shown as the reason for its failure.
             return _report_failed(findings, FAILED if lacking is None else USAGE)
+        if all_withheld:
+            return complain("all tools are withheld", (unlocked and unlocked.hint) or LOCK_HINT, status=FAILED)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
         else:
             remark("note", "all servers are healthy" if len(findings) > 1 else "the server is healthy")
-    return USAGE if lacking is not None else FAILED if failed else 0
+    return USAGE if lacking is not None else FAILED if failed or all_withheld else 0
 
 
 def _report_failed(findings: list[Finding], status: int) -> int:
@@ -273,9 +292,16 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
         finding.remarks += (f"{nameless} tools are left out: they have no name, or the name of another tool",)
     finding.remarks += tuple(about_oversized(kind, sizes) for kind, sizes in offer.oversized.items())
     finding.hidden = _hidden(entry)
+    from mcp_workbench.team.lock.definition_lock import NO_FILE
+
+    finding.is_withheld = bool(entry.withheld.get("tools"))
     for kind, names in entry.withheld.items():
         if names:
             named = ", ".join(quote(name) for name in sorted(names)[:MOST_WITHHELD_NAMED])
+            if NO_FILE in names.values():
+                # What is to be done is said once, for all servers.
+                finding.remarks += (f"withheld {kind}, as there is no lock file yet: {named}",)
+                continue
             finding.remarks += (
                 f"withheld {kind}, which differ from the lock file: {named}; see mcp-workbench team lock diff",
             )

@@ -164,7 +164,8 @@ class _Locking:
         lock = read_lock(self._config.lock_target)
         if lock is None:
             raise ConfigError(
-                f"there is no `{self._path}`", hint="`mcp-workbench team lock` creates it; review it, and commit it"
+                f"there is no lock file yet: `{self._path}`",
+                hint="`mcp-workbench team lock` creates it; review it, and commit it",
             )
         return lock
 

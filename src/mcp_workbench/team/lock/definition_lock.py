@@ -40,8 +40,9 @@ MOST_EVENTS: Final = 50
 # Cached hashes, so that the same list is compared quickly when it comes again.
 MOST_HASHES: Final = 100_000
 
-# The details name the user's files: they are shown by `status` and in the log, not to callers.
-UNUSABLE: Final = "the lock file cannot be used (`mcp-workbench status` says why)"
+# The details name the user's files: they are shown by `check`, `status` and in the log, not to callers.
+UNUSABLE: Final = "the lock file cannot be used (`mcp-workbench check` says why)"
+NO_FILE: Final = "there is no lock file yet (`mcp-workbench team lock` creates it)"
 
 _TEXTS: Final[dict[How, str]] = {
     "new": "it is not in the lock file",
@@ -89,6 +90,8 @@ class LockReading(Struct, frozen=True):
     problem: ConfigError | None
     # What it covers.
     kinds: tuple[str, ...]
+    # Why everything is withheld if there is a problem: without the details.
+    reason: str = UNUSABLE
 
 
 def look_at_lock(target: LockTarget) -> LockReading:
@@ -102,9 +105,10 @@ def look_at_lock(target: LockTarget) -> LockReading:
     problem = None
     if file is None:
         problem = ConfigError(
-            f"there is no `{target.path}`", hint="`mcp-workbench team lock` creates it; review it, and commit it"
+            f"there is no lock file yet: `{target.path}`",
+            hint="`mcp-workbench team lock` creates it; review it, and commit it",
         )
-    return LockReading(target.path, at, file, problem, locked_kinds(target))
+    return LockReading(target.path, at, file, problem, locked_kinds(target), NO_FILE)
 
 
 class Lock:
@@ -164,7 +168,7 @@ class Lock:
     def judge(self, entry: ServerEntry, offer: Offer) -> WithheldReasons:
         """The definitions in this offer that must not be shown, with the reason."""
         if self.problem is not None:
-            return self._all(offer, UNUSABLE) if self.is_enforced else {}
+            return self._all(offer, self._reading.reason) if self.is_enforced else {}
         assert self._file is not None
         locked = self._file.server(entry.toolbox, entry.name)
         found = frozenset(
@@ -297,4 +301,6 @@ class LockStep:
 
 
 def _withheld(what: str, reason: str, code: int = INVALID_PARAMS) -> Denial:
-    return Denial(code, f"{what} is withheld: {reason}; for the user: {HINT}", rule="lock")
+    if reason != NO_FILE:
+        reason += f"; for the user: {HINT}"
+    return Denial(code, f"{what} is withheld: {reason}", rule="lock")
