@@ -325,6 +325,7 @@ async def test_a_machine_without_a_keychain(tmp_path: Path) -> None:
     environ = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
     error = await refused(environ, env={"T": "${keyring:name}"})
     assert "this machine has no keychain that can be used" in str(error) and "${file:…}" in (error.hint or "")
+    assert (error.hint or "").startswith("`mcp-workbench secret set name` works without a keychain; or ")
 
 
 async def test_a_workbench_without_the_library(tmp_path: Path) -> None:
@@ -332,6 +333,7 @@ async def test_a_workbench_without_the_library(tmp_path: Path) -> None:
     (tmp_path / "keyring" / "__init__.py").write_text("raise ImportError('not installed')")
     error = await refused({"PYTHONPATH": str(tmp_path)}, env={"T": "${keyring:name}"})
     assert "`keyring`, which is not installed" in str(error) and "`pip install keyring`" in (error.hint or "")
+    assert (error.hint or "").startswith("`mcp-workbench secret set name` works without a keychain; or ")
 
 
 async def test_a_module_in_the_current_folder_is_not_taken_for_the_library(

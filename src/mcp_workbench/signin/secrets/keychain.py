@@ -119,7 +119,7 @@ def _read(end: ProgramEnd) -> KeychainReply:
         case "uninstalled":
             raise KeychainUninstalled(
                 "the system's keychain needs the Python package `keyring`, which is not installed",
-                hint=f"{package_hint('keyring')}; `uv tool install 'mcp-workbench[keychain]'` brings it along",
+                hint=f"{package_hint('keyring')} (the extra `keychain`: mcp-workbench help secrets)",
             )
         case "missing":
             raise KeychainMissing(

@@ -214,11 +214,12 @@ class _Resolving:
         inquiry = Inquiry(KeychainRequest("get", service, name), self._environ, self._table)
         try:
             value = (await aside(inquiry.reply)).value
-        except ABSENT:
+        except ABSENT as error:
             # `secret set` keeps it in a file then.
             value = await self._private_file(service, name)
             if not value:
-                raise
+                store = f"`mcp-workbench secret set {reference.words[0]}` works without a keychain"
+                raise type(error)(error.message, hint=f"{store}; or {error.hint}") from None
         finally:
             inquiry.program.release()
         value = value or await self._private_file(service, name)
