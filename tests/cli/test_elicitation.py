@@ -202,7 +202,8 @@ async def test_an_approval_is_answered_with_yes_or_no_too(
 ) -> None:
     found, shown = await typing(monkeypatch, [typed], approval())
     assert found == answer
-    assert "y allows it once; n or Ctrl-D declines." in shown and "Enter" not in shown
+    assert "y allows it once, session or hour for longer; n or Ctrl-D declines." in shown and "Enter" not in shown
+    assert "[y/n/session/hour]" in shown
 
 
 async def test_what_the_keys_do_is_said_as_it_is_in_this_form(monkeypatch: pytest.MonkeyPatch) -> None:

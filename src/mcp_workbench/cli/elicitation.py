@@ -111,7 +111,7 @@ class TerminalAsker:
         # A pipe that looks like a terminal could give wrong answers forever.
         for _ in range(MAX_INPUT_TRIES):
             title = clip(str(about.get("title") or name), _LONGEST_TITLE)
-            wanted = clip(expected(about), _LONGEST_CHOICES)
+            wanted = _expected_of_approval(about) if is_approval else clip(expected(about), _LONGEST_CHOICES)
             typed = await self._line(f"{title}{wanted}{'' if is_required else '?'}: ")
             if typed is None or (is_approval and typed.strip().lower() in _FALSE):
                 return DECLINED
@@ -170,13 +170,18 @@ def _is_approval(fields: dict[str, dict[str, Any]]) -> bool:
 def _keys(fields: dict[str, dict[str, Any]], required: list[object], *, is_approval: bool) -> str:
     """Return what the keys do in this form."""
     if is_approval:
-        return "y allows it once; n or Ctrl-D declines."
+        longer = " or ".join(each for each in choices(fields[MEMBER]) if each != "once")
+        return f"y allows it once{f', {longer} for longer' if longer else ''}; n or Ctrl-D declines."
     effects = []
     if any(name not in required and about.get("default") is None for name, about in fields.items()):
         effects.append("skip a field marked ?")
     if any(about.get("default") is not None for about in fields.values()):
         effects.append("accept the default")
     return f"Press Enter to {' or '.join(effects)}, Ctrl-D to decline." if effects else "Ctrl-D declines."
+
+
+def _expected_of_approval(about: dict[str, Any]) -> str:
+    return f" [{'/'.join(['y', 'n', *(each for each in choices(about) if each != 'once')])}]"
 
 
 def expected(about: dict[str, Any]) -> str:

@@ -26,7 +26,8 @@ def run() -> int:
     running = [_about(status) for status in run_loop(running_workbenches())]
     if running and not step:
         step = "mcp-workbench status shows every server, mcp-workbench top watches them"
-    step = step or "mcp-workbench install adds the workbench to your clients, mcp-workbench list shows what is in it"
+    if not step:
+        step = "mcp-workbench install --all adds the workbench to your clients, mcp-workbench list shows what is in it"
     for text in (configuration, *(running or ["nothing is running"])):
         screen.line(one_line(text), indent=2)
     screen.blank()

@@ -204,4 +204,8 @@ def test_next_step_says_what_it_is_about_unless_it_is_a_command() -> None:
     client = Diagnosis("warning", "clients", "Cursor does not use it", "mcp-workbench install cursor")
     assert doctor._next_step([dead, note]) == "do this first: check `url` (box/remote: nothing is listening)"
     assert doctor._next_step([client, note]) == "do this first: mcp-workbench install cursor"
+    nothing = Diagnosis(
+        "error", "configuration", "no configuration found; looked at `--config` and\n  here", "`x` does"
+    )
+    assert doctor._next_step([nothing, note]) == "do this first: `x` does (no configuration found)"
     assert doctor._next_step([dead]) is None and doctor._next_step([note, note]) is None

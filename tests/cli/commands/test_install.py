@@ -282,6 +282,8 @@ def test_uninstall_goes_on_with_the_next_client(home: Path) -> None:
 def test_a_client_that_is_not_here_and_paths_of_this_machine_are_noted(home: Path) -> None:
     assert "Kiro was not found on this machine" in shell(home, "install", "kiro").stderr
     assert "was not found" not in shell(home, "install", "kiro").stderr
+    lacking = shell(home, "install", "claude-code").stderr
+    assert "the program `claude` of Claude Code is not on the PATH" in lacking and "created anyway" not in lacking
     config = write(home, "workbench-config.json", json.dumps({"mcpServers": {"time": SERVER}}))
     done = shell(home, "install", "kiro", "--project", "--config", config)
     assert done.status == 0 and "paths of this machine are written into the project's file" in done.stderr

@@ -264,5 +264,11 @@ def _next_step(left: list[Diagnosis]) -> str | None:
     if first is None or len(left) < 2:
         return None
     # A command says what it is about; "check `url`" does not.
-    about = "" if first.hint.startswith("mcp-workbench") else f" ({first.text.partition(chr(10))[0]})"
+    about = "" if first.hint.startswith("mcp-workbench") else f" ({_first_statement(first.text)})"
     return f"do this first: {first.hint}{about}"
+
+
+def _first_statement(text: str) -> str:
+    """Return the first line, or what it says before a list that fills the next lines."""
+    line, _, rest = text.partition("\n")
+    return line.partition("; ")[0] if rest else line

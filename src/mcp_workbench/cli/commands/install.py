@@ -162,7 +162,8 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
     if parsed.has("print"):
         _print(client, scope, name, config)
         return []
-    if scope == "user" and not is_present(client):
+    # Of one that is changed by its own command, the plan says that the command is missing.
+    if scope == "user" and not client.command_only and not is_present(client):
         remark("note", f"{client.title} was not found on this machine; its file is created anyway")
     if scope == "project":
         remark("note", "paths of this machine are written into the project's file; do not share it as it is")
