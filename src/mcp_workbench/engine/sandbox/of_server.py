@@ -98,29 +98,37 @@ def home_name(config: ServerConfig, owner: Owner) -> str:
 
 def run_in_sandbox(sandbox: Sandbox, words: Sequence[str], given: bytes, folder: str | None) -> tuple[int, str]:
     """Run a program in a sandbox to its end. Returns its exit status and what it said. Blocks."""
+    import signal
     import subprocess
 
     launch = enforce(sandbox).launch
 
-    def run() -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(
+    def run() -> tuple[int, bytes]:
+        with subprocess.Popen(
             [*launch.wrapper, *words],
-            input=given,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=dict(sandbox.environment),
             cwd=folder or sandbox.folder,
             pass_fds=launch.descriptors,
-            timeout=RUN_TIMEOUT,
-        )
+            start_new_session=True,
+        ) as process:
+            try:
+                said, _ = process.communicate(given, RUN_TIMEOUT)
+            except BaseException:
+                # With all that it has started, which would go on without it.
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return process.returncode, said
 
     try:
-        ended = start_confined(launch.confinement, run)
+        status, said = start_confined(launch.confinement, run)
     except (OSError, subprocess.TimeoutExpired, CannotConfine) as error:
         return -1, str(error)
     finally:
         launch.abandon()
-    return ended.returncode, ended.stdout.decode(errors="replace")
+    return status, said.decode(errors="replace")
 
 
 def enforce(sandbox: Sandbox, refused: OnRefused = lambda host, port, refusal: False) -> Enforced:
