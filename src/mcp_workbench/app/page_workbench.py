@@ -29,6 +29,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.offer import SINGULAR
 from mcp_workbench.engine.config.page_settings import CAPTURES, Capture
 from mcp_workbench.engine.downstream.connection import Connection
+from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, configured_sandbox, state_of, unused_state
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS, OWN_USER, Caller
 from mcp_workbench.engine.economy.tokens import estimated_tokens
@@ -257,7 +258,8 @@ class WorkbenchOnPage:
         entry = found.entries[0]
         trouble = entry.trouble
         text = "" if trouble is None else self.redact(entry.trouble_for_all or "")
-        return unused_state(entry).value, text, None if trouble is None else trouble.hint
+        is_failed = unused_state(entry) is State.FAILED
+        return "failed" if is_failed else "unused", text, None if trouble is None else trouble.hint
 
     def _refused(self, user: PageUser, found: _Place) -> Json | None:
         return refused_hosts(found.entries[0].config, found.connections) if user.is_owner else None

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, MOST_WITHHELD_NAMED
 
-# States of servers that have never been used here: there is no copy yet.
-_UNUSED: Final = ("configured", "known")
+# States of servers that have never been used here: there is no copy yet. People see one word for both.
+_NEVER_USED: Final = ("configured", "known")
+UNUSED: Final = "unused"
 # In these, a server does not work until its error is dealt with.
 BROKEN: Final = ("backoff", "failed", "needs sign-in")
 # Those that matter most to somebody who looks for trouble come last, next to the explanation.
@@ -38,16 +39,18 @@ class ServerCopies(Struct, frozen=True):
 
     @property
     def is_used(self) -> bool:
-        return any(each["state"] not in _UNUSED for each in self.reports)
+        return any(each["state"] not in _NEVER_USED for each in self.reports)
 
     @property
     def started(self) -> tuple[dict[str, Any], ...]:
         """The reports of copies that have been used; all of them if none has."""
-        return tuple(each for each in self.reports if each["state"] not in _UNUSED) or self.reports[:1]
+        return tuple(each for each in self.reports if each["state"] not in _NEVER_USED) or self.reports[:1]
 
     @property
     def state(self) -> str:
-        """`ready` of one copy; `2 ready, 1 failed` of several."""
+        """`ready` of one copy; `2 ready, 1 failed` of several; `unused` without any."""
+        if not self.is_used:
+            return UNUSED
         states = Counter(each["state"] for each in self.started)
         if len(self.started) == 1:
             return str(next(iter(states)))
@@ -175,5 +178,5 @@ def duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
 from mcp_workbench.cli.screen import Part, Style
-from mcp_workbench.cli.server_copies import BROKEN, grouped, place_of
+from mcp_workbench.cli.server_copies import BROKEN, UNUSED, grouped, place_of
 from mcp_workbench.engine.observe.day_ring import HOURS, OUTLINE_SECONDS
 from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.engine.steps import LOCAL
@@ -26,7 +26,6 @@ Look = dict[str, Any]
 Tab = Literal["calls", "log", "copies"]
 TABS: Final[tuple[Tab, ...]] = ("calls", "log", "copies")
 
-_UNUSED: Final = "unused"
 _NAME: Final = "SERVER"
 _STATE: Final = "STATE"
 _DAY: Final = "LAST DAY"
@@ -94,7 +93,7 @@ def rows_of(look: Look, memory: dict[int, int], text: str = "") -> list[ServerRo
         size = sum(memory.get(pid, 0) for pid in look["processes"].get(copies.label, ()))
         rate, busy = look.get("perSecond", {}).get(copies.label), copies.total("callsInFlight")
         cells = {
-            _STATE: copies.state if copies.is_used else _UNUSED,
+            _STATE: copies.state,
             "CALLS/S": f"{rate:.1f}" if rate else "",
             "CALLS": f"{figures['calls']:,}" if figures.get("calls") else "",
             "ERRORS": f"{figures['errors']:,}" if figures.get("errors") else "",
@@ -106,7 +105,7 @@ def rows_of(look: Look, memory: dict[int, int], text: str = "") -> list[ServerRo
         day = day_of(look.get("day", {}).get(copies.label, ()), look.get("now", 0.0))
         rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, tuple(copies.reasons(BROKEN)), day))
     shown = [row for row in rows if row.contains(text.casefold())]
-    return sorted(shown, key=lambda row: row.cells[_STATE] == _UNUSED)
+    return sorted(shown, key=lambda row: row.cells[_STATE] == UNUSED)
 
 
 def picture(
@@ -374,7 +373,7 @@ def _plot(day: tuple[tuple[int, bool], ...], width: int) -> Line:
 def _style_of(state: str) -> Style:
     if any(each in state for each in BROKEN):
         return "bad"
-    return "dim" if state == _UNUSED else "good" if state.endswith("ready") else "warn"
+    return "dim" if state == UNUSED else "good" if state.endswith("ready") else "warn"
 
 
 # ── lines ──

@@ -210,9 +210,11 @@ def withheld_variables(client: Client, config: str) -> list[str]:
     """Return variables without a default that the configuration refers to and that this client does not pass on."""
     if client.environment == "inherited":
         return []
+    # First, because it says what is wrong with a file.
+    toolboxes = load(config, os.environ).toolboxes
     written = servers_written(read(config), config)
     names: dict[str, None] = {}
-    for toolbox, box in load(config, os.environ).toolboxes.items():
+    for toolbox, box in toolboxes.items():
         for name, server in box.servers.items():
             own: set[str] = set().union(*map(_variables_of_file, server.env_files))
             found = _VARIABLE.findall(json.dumps(written[toolbox][name], ensure_ascii=False))

@@ -54,13 +54,16 @@ class Catalogs:
         # Watches the files of all configurations, and whatever else the workbench depends on.
         self.watch = FileWatch()
         self._served: dict[ClientKey, ServedCatalog] = {}
+        # The one that stays without clients.
+        self._kept: ClientKey | None = None
         # Problems of files, which are logged once, however many clients use them.
         self._reported: dict[str, str] = {}
 
     @property
     def gateways(self) -> list[Gateway]:
-        """All gateways that have been opened."""
-        return [served.gateway for served in self._served.values() if served.opened.done()]
+        """All gateways that have been opened, those that clients use first."""
+        opened = [served for served in self._served.values() if served.opened.done()]
+        return [served.gateway for served in sorted(opened, key=lambda each: not each.users)]
 
     @asynccontextmanager
     async def serving(self, context: ClientContext) -> AsyncIterator[Gateway]:
@@ -81,8 +84,16 @@ class Catalogs:
             yield served.gateway
         finally:
             served.users -= 1
-            if not served.users and self._served.get(key) is served:
+            if not served.users and self._served.get(key) is served and key != self._kept:
                 self._keep_a_while(key, served)
+
+    async def keep(self, context: ClientContext) -> None:
+        """Have the gateway for this context, with or without clients, instead of the one kept before. Raises
+        `ConfigError`."""
+        async with self.serving(context):
+            before, self._kept = self._kept, _key(context)
+        if before is not None and before != self._kept and not self._served[before].users:
+            self._keep_a_while(before, self._served[before])
 
     async def reload(self) -> list[str]:
         """Reread every configuration in use. Returns what is wrong with those that cannot be used."""
@@ -136,7 +147,11 @@ class Catalogs:
         served.timer = asyncio.get_running_loop().call_later(seconds, self._drop, key)
         # Moved to the end, so that the one unused for longest comes first.
         self._served[key] = self._served.pop(key)
-        unused = [each for each, other in self._served.items() if not other.users and other.opened.done()]
+        unused = [
+            each
+            for each, other in self._served.items()
+            if not other.users and other.opened.done() and each != self._kept
+        ]
         for each in unused[:-MOST_UNUSED]:
             self._drop(each)
 

@@ -17,10 +17,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from mcp_workbench import __version__
 from mcp_workbench.app.runtime import ProcessOwner, Runtime
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.registry import SharedServers
+from mcp_workbench.engine.config.choose import ConfigSource, user_folder
 from mcp_workbench.engine.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.file_watch import Fingerprint, Watched, fingerprint
@@ -42,6 +45,7 @@ from mcp_workbench.sharing.front.line_protocol import (
     CONTROL,
     DOWN,
     ENDING,
+    KEEP,
     NOTE,
     PING,
     PROTOCOL,
@@ -157,9 +161,10 @@ class SharedWorkbench(ProcessOwner):
         *,
         stays: bool = False,
         lock: int | None = None,
+        kept: Hello | None = None,
     ) -> None:
         """`stays`: a user or service manager watches the process, and ends it when it is no longer wanted. `lock`: the
-        descriptor of the lock that marks the shared workbench."""
+        descriptor of the lock that marks the shared workbench. `kept`: whose own configuration to have ready."""
         # Read now: an update in place changes what the files say.
         self._runs = RunningVersion(full_version(), time.monotonic())
         self.catalogs = Catalogs(Runtime(redactor, self, SharedServers()))
@@ -168,6 +173,7 @@ class SharedWorkbench(ProcessOwner):
         self._place = SocketPlace(listener, lock)
         self._context_of = context_of
         self._stays = stays
+        self._kept = kept
         # Seconds without clients after which we exit, from the configuration of the last client; None: never.
         self._idle_exit = None if stays else DEFAULT_SHARED_IDLE_EXIT
         self.clients: set[SharedClient] = set()
@@ -184,6 +190,8 @@ class SharedWorkbench(ProcessOwner):
         self._reason = ""
         self._signals = 0
         self._is_restoring = False
+        # The user's own configuration, while it cannot be used.
+        self._unkept: Watched | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accept_timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -218,6 +226,8 @@ class SharedWorkbench(ProcessOwner):
             _ = self.catalogs.runtime.count_calls()
             await self.catalogs.runtime.open_status_socket()
             self._listen()
+            if self._kept is not None:
+                self._keep_again(self._kept)
             watched = self._place.watched(lambda _: self._on_place_changed(loop))
             self.catalogs.watch.add(watched)
             try:
@@ -279,9 +289,7 @@ class SharedWorkbench(ProcessOwner):
         task.add_done_callback(self._unserved.discard)
 
     def _on_place_changed(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Called from the watching thread. The loop may have been closed meanwhile.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(self._look_after_socket)
+        _call_soon(loop, self._look_after_socket)
 
     def _look_after_socket(self) -> None:
         if not self._ending.is_set() and not self._is_restoring:
@@ -471,6 +479,10 @@ class SharedWorkbench(ProcessOwner):
             # The other end limits the size of answers (`sharing.front.joining`); `status` and the log have everything.
             reported = [problem[:LONGEST_PROBLEM] for problem in rejected[:MAX_RELOAD_PROBLEMS]]
             await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(reported).decode()}")
+        elif hello.command == KEEP:
+            problem = await self.keep(hello)
+            reported = [] if problem is None else [problem[:LONGEST_PROBLEM]]
+            await self._answer(connection, f"{KEEP} {encode(reported).decode()}")
         elif hello.command in (DOWN, RESTART):
             count = len(self.clients)
             goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE
@@ -480,6 +492,37 @@ class SharedWorkbench(ProcessOwner):
             await self._answer(connection, f"{ENDING} {os.getpid()} {count}")
         else:
             await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")
+
+    async def keep(self, hello: Hello) -> str | None:
+        """Have the user's own configuration ready, not that of a project: it shows servers, and serves metrics, before
+        a client joins. Returns what is wrong with it, until which is corrected it is watched."""
+        own = user_folder(hello.environ)
+        if own is None:
+            return None
+        hello = replace(hello, folder=own, arguments=())
+        if self._unkept is not None:
+            self.catalogs.watch.discard(self._unkept)
+            self._unkept = None
+        files = ConfigSource(None, None, hello.environ, own).files()
+        # Before reading, so that a write in between counts as a change.
+        before = await aside(lambda: fingerprint(files))
+        try:
+            await self.catalogs.keep(await self._context(hello))
+        except (Refused, ConfigError) as error:
+            loop = asyncio.get_running_loop()
+            self._unkept = Watched(files, before, lambda _: _call_soon(loop, lambda: self._keep_again(hello)))
+            self.catalogs.watch.add(self._unkept)
+            return error.message if isinstance(error, ConfigError) else str(error)
+        return None
+
+    def _keep_again(self, hello: Hello) -> None:
+        async def keep() -> None:
+            problem = await self.keep(hello)
+            if problem is not None:
+                log.warning("%s", problem)
+
+        if not self._ending.is_set():
+            _ = self.catalogs.runtime.start_task(keep())
 
     def status(self) -> dict[str, object]:
         """Return our status, who is connected, and who shares what."""
@@ -520,6 +563,12 @@ class SharedWorkbench(ProcessOwner):
         # If a user or service manager watches us, the signal means that we should end; otherwise it may have meant the
         # machine, or nothing.
         self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """From the watching thread. The loop may have been closed meanwhile."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act)
 
 
 def _in_one_line(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,3 +92,28 @@ def test_why_it_opened_no_page_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     running(monkeypatch, ONE)
     done = command(monkeypatch, "page")
     assert done.status == 1 and "opened no page: its configuration says no" in done.stderr
+
+
+def test_without_clients_the_ways_to_connect_are_those_of_the_users_own_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[Any] = []
+
+    async def ask(pid: int, port: int, connect: object) -> Any:
+        given.append(connect)
+        return {"address": ADDRESS}
+
+    monkeypatch.setattr("mcp_workbench.cli.commands.page._ask", ask)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    running(monkeypatch, {"pid": 2, "config": None, "serving": "shared", "clients": []})
+    assert command(monkeypatch, "page", "--no-browser").status == 0
+    own = tmp_path / "mcp-workbench" / "workbench-config.json"
+    own.parent.mkdir()
+    own.write_text('{"mcpServers": {"a": {"command": "x"}}}')
+    assert command(monkeypatch, "page", "--no-browser").status == 0
+    # It cannot be used, which is reported elsewhere.
+    own.write_text("{}")
+    assert command(monkeypatch, "page", "--no-browser").status == 0
+    without, with_own, _ = given
+    assert without == []
+    assert {"cursor", "claude-code"} <= {each["client"] for each in with_own}

@@ -77,7 +77,7 @@ def test_every_server_has_a_line_and_its_last_error_says_when() -> None:
     assert first == "process 7, stdio, face proxy, up 1 min 20 s: /c.json"
     assert header.split() == "TOOLBOX/SERVER STATE UP TOOLS IN FLIGHT STARTS FAILURES RECEIVED SENT".split()
     assert good.split() == "box/good ready 1 min 15 s 3 4 2 1 5 MiB 900 B".split()
-    assert other.split()[:2] == ["box/other", "configured"]
+    assert other.split()[:2] == ["box/other", "unused"]
     assert error == "    the server exited with status 3 (1 h 1 min ago)"
 
 
@@ -112,13 +112,13 @@ def test_by_default_each_server_has_a_row_without_empty_columns(monkeypatch: pyt
         {"pid": 9, "serving": "http", "clientNames": ["cursor"], "servers": []},
     ) == [
         "process 7, shared, up 1 s: claude-code, 12, codex",
-        "  TOOLBOX/SERVER  STATE               UP  TOOLS",
-        "  box/good        2 ready     1 min 15 s      3",
-        "  box/other       configured",
+        "  TOOLBOX/SERVER  STATE            UP  TOOLS",
+        "  box/good        2 ready  1 min 15 s      3",
+        "  box/other       unused",
         "",
         "process 8, up 1 s: ~/work/bench.json",
         "  TOOLBOX/SERVER  STATE",
-        "  box/other       configured",
+        "  box/other       unused",
         "",
         "process 9, http, up 1 s: cursor",
         "  no server",
@@ -166,8 +166,8 @@ def test_copies_of_a_server_are_one_row_with_their_sums() -> None:
         {**FINE, "folder": "/c", "state": "known", "starts": 0, "uptimeSeconds": None},
     ]
     other, good, *places = shown({"servers": servers, "clients": CLIENTS})[6:]
-    assert other.split()[:3] == ["box/other", "known", "2"]
-    assert good.split() == "box/good 2 ready 2 min 0 s 5 12 4 3 15 MiB 2 KiB".split()
+    assert other.split()[:3] == ["box/other", "unused", "2"]
+    assert good.split() == "box/good 2 ready 2 min 5 12 4 3 15 MiB 2 KiB".split()
     assert places == [
         "    1 ready in /a (share: project): used by claude-code (11), 12",
         "    1 ready in /b (share: project): used by codex (13)",
@@ -296,7 +296,7 @@ async def test_a_workbench_is_found_before_it_has_started_a_server(tmp_path: Pat
                 await asyncio.sleep(0.1)
         first, header, second = shown.stdout.splitlines()
         assert first.endswith(": raw-client") and header.split() == ["TOOLBOX/SERVER", "STATE"]
-        assert second.split() == ["box/one", "configured"]
+        assert second.split() == ["box/one", "unused"]
         long = await asyncio.to_thread(run, "status", "--long", env=env)
         assert ", stdio, raw-client, face proxy, " in long.stdout and "\n  no server started yet\n" in long.stdout
     assert not list((tmp_path / f"mcp-workbench-{os.getuid()}").iterdir())

@@ -10,6 +10,7 @@ from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.watched_workbenches import Workbenches
+from mcp_workbench.engine.config.choose import own_file
 from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.run import run as run_loop
@@ -71,7 +72,8 @@ def _configs(status: dict[str, Any]) -> set[str]:
 
 
 def _ways(status: dict[str, Any]) -> list[dict[str, str | None]]:
-    configs = sorted(_configs(status))
+    # Without clients, the shared workbench has the user's own.
+    configs = sorted(_configs(status)) or [each for each in (own_file(),) if each is not None]
     return ways_to_connect(configs[0]) if configs else []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.commands.up import enable_sharing, start_shared
+from mcp_workbench.cli.commands.up import enable_sharing, load_own, start_shared
 from mcp_workbench.cli.error_output import FAILED, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.engine.observe.status_socket import running_workbenches
@@ -31,7 +31,10 @@ def run(parsed: Parsed) -> int:
         remark(
             "warning", f"it is version {version}, because a client of that version started it; this is {full_version()}"
         )
-    return 0
+    try:
+        return load_own()
+    except CannotJoin as reason:
+        return complain(str(reason), status=FAILED)
 
 
 async def _version_of(pid: int) -> str | None:

@@ -22,7 +22,7 @@ from mcp_workbench.sharing.front.joining import (
     sign_lock,
     take_lock,
 )
-from mcp_workbench.sharing.front.line_protocol import PING
+from mcp_workbench.sharing.front.line_protocol import KEEP, PING, written_hello
 
 # `EX_TEMPFAIL` of sysexits.h: another workbench replaces us, so a service manager starts us again. It does not after
 # `down`, which exits with 0.
@@ -42,10 +42,26 @@ def run(parsed: Parsed) -> int:
         try:
             print(f"The shared workbench is running already (process {ask(PING)}).")
         except NotRunning:
-            print(f"The shared workbench is running (process {start_shared()}).")
+            print(f"The shared workbench is running (process {start_shared()}).", flush=True)
+        return load_own()
     except CannotJoin as reason:
         return complain(str(reason), status=FAILED)
-    return 0
+
+
+def load_own() -> int:
+    """Make it read the user's own configuration now, instead of with the first client. Returns the exit status. Raises
+    `CannotJoin`."""
+    from msgspec.json import decode
+
+    from mcp_workbench.engine.config.choose import VARIABLE, own_file
+
+    problems = decode(ask(KEEP).encode(), type=list[str])
+    # Before `init` there is nothing to read.
+    if not problems or (own_file() is None and not os.environ.get(VARIABLE)):
+        return 0
+    return complain(
+        problems[0], "correct the file: the shared workbench runs, and reads it again when it changes", status=FAILED
+    )
 
 
 def enable_sharing() -> None:
@@ -87,6 +103,7 @@ def _be_it() -> int:
     from mcp_workbench.engine.run import run as run_loop
     from mcp_workbench.engine.session.questions import number_questions_elsewhere
     from mcp_workbench.engine.transport.open_files import raise_limit
+    from mcp_workbench.sharing.hello import read_hello
     from mcp_workbench.sharing.workbench import SharedWorkbench
 
     # Clients of a previous workbench are taken over.
@@ -113,7 +130,9 @@ def _be_it() -> int:
 
     async def serve() -> None:
         nonlocal is_replaced
-        workbench = SharedWorkbench(listener, Contexts().of, redactor, stays=stays, lock=lock)
+        # Otherwise `up` or a client says whose configuration to read.
+        kept = read_hello(written_hello(())) if stays else None
+        workbench = SharedWorkbench(listener, Contexts().of, redactor, stays=stays, lock=lock, kept=kept)
         await workbench.run()
         is_replaced = workbench.is_replaced
 

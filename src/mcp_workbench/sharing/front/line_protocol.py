@@ -27,10 +27,11 @@ STARTED: Final = monotonic()
 # A line that starts with this is not a message: outside of strings, JSON has no control characters except white space.
 CONTROL: Final = b"\x01"
 
-# Commands that a hello may carry instead of a client; the answer begins with the same word, or is `ENDING`. `BORROW` is
-# a client that is one of our commands.
+# Commands that a hello may carry instead of a client; the answer begins with the same word, or is `ENDING`. `KEEP` has
+# the user's own configuration ready without clients; `BORROW` is a client that is one of our commands.
 PING: Final = "ping"
 RELOAD: Final = "reload"
+KEEP: Final = "keep"
 DOWN: Final = "down"
 RESTART: Final = "restart"
 BORROW: Final = "borrow"
