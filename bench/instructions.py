@@ -69,15 +69,15 @@ def is_available() -> bool:
     return shutil.which(VALGRIND) is not None
 
 
-def count(subject: str, run: Run, folder: Path) -> Counted:
+def count(subject: str, run: Run, folder: Path, calls: int = MANY_CALLS) -> Counted:
     unmeasured = folder / f"count-{next(_NUMBERS)}"
     unmeasured.mkdir()
     # Leaves compiled modules behind, which the first of the two would otherwise have to make.
     run((), unmeasured, 1, 0)
-    many, lasted = _instructions(run, folder, MANY_CALLS, 0)
+    many, lasted = _instructions(run, folder, calls, 0)
     # As long as the other: what a process does every second cancels out too.
     few, _ = _instructions(run, folder, FEW_CALLS, lasted)
-    return Counted(subject, (many - few) / (MANY_CALLS - FEW_CALLS))
+    return Counted(subject, (many - few) / (calls - FEW_CALLS))
 
 
 def _instructions(run: Run, folder: Path, calls: int, least_seconds: float) -> tuple[int, float]:

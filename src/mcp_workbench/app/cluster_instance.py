@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 MAX_USERS_HERE: Final = 100_000
 # A session is written again before it expires, if it is used or has a stream open.
 SESSION_REFRESH_INTERVAL: Final = SESSION.lifetime / 4
+# Many clients take a 503 for a failed call: a session is looked for until the next heartbeat has shown whether the
+# state was only slow for a moment, as it is to an instance that has just started on a busy machine.
+RECALL_TIMEOUT: Final = 1.5
+RECALL_INTERVAL: Final = 0.1
 # So many take a few milliseconds; then others have a turn.
 SESSIONS_AT_ONCE: Final = 100
 
@@ -220,14 +224,22 @@ class ClusterInstance:
         self._written.pop(id, None)
 
     async def find(self, id: str, principal: str) -> SavedSession | None:
-        try:
-            found = await self.state.find(SESSION, principal, id)
-        except StateUnavailable:
-            away_since = self.state.link.away_since
-            # Whatever it knew has expired by then.
-            if away_since is not None and time.monotonic() - away_since > SESSION.lifetime:
-                return None
-            raise SessionUnknowable from None
+        began = time.monotonic()
+        found = None
+        is_answered = False
+        while not is_answered:
+            try:
+                found = await self.state.find(SESSION, principal, id)
+                is_answered = True
+            except StateUnavailable:
+                now = time.monotonic()
+                away_since = self.state.link.away_since or now
+                # Whatever it knew has expired by then.
+                if now - away_since > SESSION.lifetime:
+                    return None
+                if now - min(began, away_since) > RECALL_TIMEOUT:
+                    raise SessionUnknowable from None
+                await asyncio.sleep(RECALL_INTERVAL)
         if found is None:
             return None
         assert self._gateway is not None
