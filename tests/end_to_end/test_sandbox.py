@@ -51,7 +51,11 @@ async def test_servers_work_and_status_says_what_each_has(workbench: Workbench, 
         found = {each["server"]: each["sandbox"] for each in status["servers"]}
         assert (found["first"]["profile"], found["second"]["profile"]) == ("guard", profile)
         assert found["second"]["missing"] == []
-        assert (f"sandbox: {profile}" in run("status", "--long").stdout) == (profile != "guard")
+        shown = run("status", "--long").stdout
+        assert (f"sandbox: {profile}" in shown) == (profile != "guard")
+        homes = list((workbench.folder / "data/mcp-workbench/homes").glob("*"))
+        assert [found["second"].get("home")] == ([str(each) for each in homes] or [None])
+        assert all(f"its home folder: {each}" in shown for each in homes)
 
 
 @pytest.mark.parametrize("profile", ["contained", "sealed"])

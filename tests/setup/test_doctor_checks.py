@@ -21,6 +21,7 @@ from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.observe import status_socket
 from mcp_workbench.engine.sandbox import machine
+from mcp_workbench.engine.sandbox.of_server import Owner, private_home
 from mcp_workbench.engine.sandbox.sandbox import Capabilities
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.setup import doctor_checks
@@ -194,8 +195,10 @@ def test_the_sandbox_of_each_server_is_reported_with_what_the_machine_lacks(monk
     assert (
         machine_alone.startswith("note: this machine has Landlock ABI 7") and "bwrap is not installed" in machine_alone
     )
+    home = private_home(servers["not"], Owner("/c.json", "b"))
     assert found(7, servers)[1:] == [
         "note: `b/fits` runs in `guard`",
         "warning: `b/not`: not granted: `/nowhere/x` does not exist",
+        f"note: `b/not` runs in `contained` by landlock; its home folder is `{home}`",
     ]
     assert [each.partition(":")[0] for each in found(0, servers)] == ["note", "error", "error"]

@@ -106,6 +106,7 @@ def _sandbox(copies: ServerCopies) -> list[str]:
     image = f" from the image {found['image']}" if found.get("image") else ""
     lines = [
         f"sandbox: {found['profile']}{image}{missing}",
+        *([f"its home folder: {found['home']}"] if found.get("home") else []),
         *(f"not granted: {each}" for each in found.get("skipped", ())),
     ]
     if unprotected := found.get("unprotected"):

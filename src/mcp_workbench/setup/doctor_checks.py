@@ -197,8 +197,7 @@ def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Dia
     path = "" if subject.config is None else subject.config.path
     environment = server_environment(subject.environ, server.inherit_env, server.env)
     try:
-        # Whose home it is does not matter here.
-        sandbox = sandbox_of(server, environment, None, Owner(path, ""))
+        sandbox = sandbox_of(server, environment, None, Owner(path, label.partition("/")[0]))
         chosen = choose(sandbox, capabilities())
     except DownstreamError as error:
         # A program that does not exist is reported by another check.
@@ -213,7 +212,11 @@ def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Dia
     by = f" by {chosen.backend.name}" if sandbox.limits_files else ""
     if sandbox.image is not None:
         by += f" from the image `{sandbox.image}`"
-    return found or [Diagnosis("note", "sandbox", f"`{label}` runs in `{sandbox.profile}`{by}")]
+    if sandbox.home is not None:
+        by += f"; its home folder is `{sandbox.home}`"
+    elif found:
+        return found
+    return [*found, Diagnosis("note", "sandbox", f"`{label}` runs in `{sandbox.profile}`{by}")]
 
 
 def versions(subject: Examined) -> list[Diagnosis]:

@@ -41,7 +41,9 @@ def test_registries_mounts_and_rights_are_pointed_out(command: str, remarks: lis
 def test_a_sandbox_is_proposed_for_packages_from_a_registry_that_have_none() -> None:
     assert sandbox_proposal({"own": {"command": "/opt/server"}, "remote": {"url": "https://example.com"}}) is None
     assert sandbox_proposal({"a": {"command": "npx", "sandbox": "sealed"}, "b": {"command": "docker"}}) is None
-    found = sandbox_proposal({"own": {"command": "server"}, "a": {"command": "/usr/bin/npx"}, "b": {"command": "uvx"}})
-    assert found is not None and found.startswith("a, b: ") and '"sandbox": "contained"' in found
+    entries = {"x/own": {"command": "server"}, "x/a b": {"command": "/usr/bin/npx"}, "x/c": {"command": "uvx"}}
+    found = sandbox_proposal(entries)
+    assert found is not None and found.startswith("x/a b, x/c: ") and '"sandbox": "contained"' in found
+    assert "new, empty home folder" in found and found.endswith("mcp-workbench sandbox try 'x/a b'")
     many = sandbox_proposal({name: {"command": "npx"} for name in "abcde"})
     assert many is not None and many.startswith("a, b, c and 2 more: ")

@@ -411,7 +411,7 @@ def _report_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[s
     remark("note", f"{name}: added {where}in {file.path}")
     if not file.is_plain and toolbox not in file.toolboxes:
         remark("note", f"the toolbox {toolbox} is new; agents choose it by its description, which you can edit there")
-    if (proposal := sandbox_proposal({name: entry})) is not None:
+    if (proposal := sandbox_proposal({f"{toolbox}/{name}": entry})) is not None:
         remark("hint", proposal)
     if store.kept:
         remark("note", f"stored in {store.whereabouts()}, and referred to: {', '.join(store.kept)}")

@@ -110,7 +110,8 @@ def run(parsed: Parsed) -> int:
         return 0
     stderr().section("Written", tilde(target))
     write_record(target, servers, {each.client.name for each in files})
-    if (proposal := sandbox_proposal({each.name: each.entry for each in servers})) is not None:
+    entries = {f"{box}/{name}": entry for box in boxes for name, entry in boxes[box]["mcpServers"].items()}
+    if (proposal := sandbox_proposal(entries)) is not None:
         remark("hint", proposal)
     if not is_confirmed:
         remark(

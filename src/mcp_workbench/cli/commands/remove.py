@@ -38,12 +38,11 @@ def run(parsed: Parsed) -> int:
 def _private_home(path: str, toolbox: str, name: str) -> str | None:
     """The folder that the server had for itself in a sandbox, if there is one."""
     from mcp_workbench.engine.config.load import load
-    from mcp_workbench.engine.sandbox.machine import this_machine
-    from mcp_workbench.engine.sandbox.of_server import Owner, home_name
+    from mcp_workbench.engine.sandbox.of_server import Owner, private_home
 
     # A disabled server is in the file and not loaded.
     server = load(path, os.environ).toolboxes[toolbox].servers.get(name)
     if server is None:
         return None
-    home = os.path.join(this_machine(os.path.expanduser("~")).homes, home_name(server, Owner(path, toolbox)))
+    home = private_home(server, Owner(path, toolbox))
     return home if os.path.isdir(home) else None

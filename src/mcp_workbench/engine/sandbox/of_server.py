@@ -96,6 +96,11 @@ def home_name(config: ServerConfig, owner: Owner) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
+def private_home(config: ServerConfig, owner: Owner) -> str:
+    """The home folder that a server has in `contained` and `sealed`, whether or not it exists yet."""
+    return os.path.join(this_machine(os.path.expanduser("~")).homes, home_name(config, owner))
+
+
 def run_in_sandbox(sandbox: Sandbox, words: Sequence[str], given: bytes, folder: str | None) -> tuple[int, str]:
     """Run a program in a sandbox to its end. Returns its exit status and what it said. Blocks."""
     import signal

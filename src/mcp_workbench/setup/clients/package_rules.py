@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -127,7 +128,8 @@ def option_with(program: str, name: str) -> str:
 
 
 def sandbox_proposal(entries: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Propose a sandbox for the servers, by their names, that run packages from a registry; None if there are none."""
+    """Propose a sandbox for the servers, by `toolbox/server`, that run packages from a registry; None if there are
+    none."""
     named = [
         name
         for name, entry in entries.items()
@@ -138,7 +140,8 @@ def sandbox_proposal(entries: Mapping[str, Mapping[str, Any]]) -> str | None:
     shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
     return (
         f"{shown}: a package from a registry can read and change all your files; "
-        '`"sandbox": "contained"` leaves it its own (mcp-workbench sandbox try)'
+        '`"sandbox": "contained"` leaves it a new, empty home folder and what its `args` and `env` name, so name there '
+        f"the files that it has to keep; to try it: mcp-workbench sandbox try {quote(named[0])}"
     )
 
 
