@@ -145,7 +145,7 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     }
     # A server runs in its client's folder, as if the client had started it itself.
     owner = Owner(context.path, connection.entry.toolbox, _user_of(connection))
-    refused = _RefusedHosts(means, connection).note
+    refused = _RefusedHosts(means, connection)
 
     def prepare() -> Enforced:
         sandbox = sandbox_of(config, environment, context.folder, owner)
@@ -154,7 +154,7 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
         if sandbox.image is None:
             find_program(config.command or "", environment.get("PATH"), sandbox.folder)
             _verify_package(connection, config, sandbox)
-        return enforce(sandbox, refused)
+        return enforce(sandbox, refused.note)
 
     enforced = await aside(prepare, lambda found: found.launch.abandon())
     connection.sandbox = _report(enforced)
@@ -171,7 +171,13 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     )
     command_line = config.name, config.command, *config.args
     connection.advise = lambda said: (
-        explanation(enforced.sandbox, said, quote(connection.label), hides=enforced.backend != "landlock")
+        explanation(
+            enforced.sandbox,
+            said,
+            quote(connection.label),
+            hides=enforced.backend != "landlock",
+            refused=list(refused.told.values()),
+        )
         or advice(context.environ, config.inherit_env, config.env, command_line, said)
     )
     label = connection.label
@@ -213,6 +219,8 @@ class _RefusedHosts:
     def __init__(self, means: Means, connection: Connection) -> None:
         self._means = means
         self._connection = connection
+        # What was said about each, in this run of the server.
+        self.told: dict[str, str] = {}
 
     def note(self, host: str, port: int, refusal: RefusedHost) -> bool:
         from mcp_workbench.engine.config.host_names import MAX_HOST_NAME_LENGTH
@@ -224,11 +232,13 @@ class _RefusedHosts:
         if entry not in counts and len(counts) >= MAX_REFUSED_HOSTS:
             entry = OTHER_HOSTS
         counts[entry] = counts.get(entry, 0) + 1
+        remedy = f"; to allow it, add {encode(refusal.entry).decode()} to `network` of its `sandbox`"
+        told = f"its sandbox refused a host: {refusal.reason}{remedy if refusal.entry else ''}"
+        self.told.setdefault(entry, told)
         if counts[entry] > 1:
             return False
         label, toolbox = self._connection.label, self._connection.entry.toolbox
-        remedy = f"; to allow it, add {encode(refusal.entry).decode()} to `network` of its `sandbox`"
-        log.warning("[%s] its sandbox refused a host: %s%s", label, refusal.reason, remedy if refusal.entry else "")
+        log.warning("[%s] %s", label, told)
         self._means.record(
             self._connection.entry,
             "egress",
@@ -255,6 +265,8 @@ def _report(enforced: Enforced) -> dict[str, object]:
     granted = {"read": sandbox.read, "write": sandbox.write, "network": sandbox.network, "skipped": sandbox.skipped}
     if sandbox.image is not None:
         report["image"] = sandbox.image
+    if sandbox.home is not None:
+        report["home"] = sandbox.home
     kept = {"readOnly": [each for each in sandbox.read_only if each not in enforced.unprotected]}
     return {**report, "backend": enforced.backend, **granted, **kept, "unprotected": enforced.unprotected}
 

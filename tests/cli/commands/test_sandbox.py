@@ -90,6 +90,49 @@ def test_prepare_starts_it_once_in_its_private_home_with_the_network(rig: Rig) -
     assert status == 1 and f"`{rig.needed}`" in err and "mcp-workbench sandbox try default/second" in err
 
 
+# Asks a host at its start, and ends if it is refused; with no proxy, it has the whole network.
+ASKING = """
+import os, sys, urllib.error, urllib.request
+if "HTTP_PROXY" in os.environ:
+    try:
+        urllib.request.urlopen("http://elsewhere.test/")
+    except urllib.error.HTTPError as error:
+        sys.exit(str(error))
+"""
+
+
+@pytest.mark.skipif(capabilities().why_no_bwrap() is not None, reason="needs bwrap to work")
+def test_a_server_that_fails_with_its_hosts_alone_is_tried_with_all_and_told_what_was_refused(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "SERVER", ASKING + SERVER)
+    sandbox = {"network": ["other.test"], "read": [str(rig.needed)]}
+    status, out, err = rig.run("prepare", "r", sandbox)
+    assert status == 1 and "has what it needs" not in out
+    assert '`elsewhere.test` is not in its `network`; to allow it, add "elsewhere.test"' in err
+    status, out, err = rig.run("try", "r", sandbox)
+    shown = [line.partition(":")[0].split() for line in out.splitlines()]
+    assert [row[:2] for row in shown] == [
+        *(["contained", "works"], ["contained", "fails"], ["sealed", "fails"], ["guard", "works"])
+    ]
+    assert " ".join(shown[0]).startswith("contained works with every host")
+    assert status == 0 and f'"sandbox": {{"profile":"contained","read":["{rig.needed}"]}}' in err
+
+
+@pytest.mark.skipif(capabilities().why_no_bwrap() is not None, reason="needs bwrap to work")
+def test_prepare_says_that_it_starts_with_its_hosts_if_it_does(rig: Rig) -> None:
+    status, out, _ = rig.run("prepare", "r", {"network": ["other.test"], "read": [str(rig.needed)]})
+    assert status == 0 and "it starts with the hosts in its `network` alone" in out
+
+
+def test_try_says_that_the_home_folder_will_be_a_new_one(rig: Rig) -> None:
+    _, _, err = rig.run("try", "r")
+    (home,) = (rig.folder / "data/mcp-workbench/homes").iterdir()
+    assert f"a new home folder, `{home}`" in err
+    _, _, err = rig.run("try", "r", "contained")
+    assert "new home folder" not in err
+
+
 def test_an_unknown_server_is_a_mistake_of_the_command_line(rig: Rig) -> None:
     status, _, err = rig.run("try", "r", name="default/third")
     assert status == 2 and "third" in err

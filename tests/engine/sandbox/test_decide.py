@@ -253,3 +253,10 @@ def test_a_list_of_hosts_leads_programs_to_the_only_way_out(home: Path) -> None:
     # What is on this machine is reached through the proxy as well.
     listed = decided(home, SandboxConfig(network=("other.org", "localhost:5432")))
     assert "NO_PROXY" not in listed.environment
+
+
+def test_npx_asks_its_registry_first_only_where_that_can_be_reached(home: Path) -> None:
+    name = "npm_config_prefer_offline"
+    assert decided(home, SandboxConfig(network=("a.com",))).environment[name] == "true"
+    assert name not in decided(home, SandboxConfig(network=("a.com", "registry.npmjs.org"))).environment
+    assert name not in decided(home, SandboxConfig()).environment

@@ -39,6 +39,14 @@ def test_missing_network_and_memory_are_named() -> None:
     assert "network" not in str(explanation(SEALED._replace(network="all"), "getaddrinfo EAI_AGAIN", "box/s"))
 
 
+def test_refused_hosts_are_named_and_prepare_where_it_helps() -> None:
+    hosts = Sandbox("contained", limits_files=True, network=("api.example.org",))
+    told = explanation(hosts, "403 Forbidden", "box/s", refused=["refused `elsewhere.test`"])
+    assert told is not None and "refused `elsewhere.test`" in told and "sandbox prepare" not in told
+    told = explanation(hosts, "403 Forbidden", "box/s", refused=["refused `registry.npmjs.org`"])
+    assert told is not None and "`mcp-workbench sandbox prepare box/s`" in told
+
+
 @pytest.mark.parametrize(
     ("said", "is_about_it"),
     [

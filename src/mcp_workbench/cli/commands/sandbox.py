@@ -18,12 +18,9 @@ from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.config.sandbox_settings import Profile, SandboxConfig, unwritable
 from mcp_workbench.engine.sandbox.denials import denied_paths
+from mcp_workbench.engine.sandbox.of_server import Owner, private_home
 from mcp_workbench.errors import WorkbenchError
 
-# The first has the network, so that a package runner can install what it needs in the server's private home; the
-# second then finds it there.
-_TRIED: Final[tuple[Profile, ...]] = ("contained", "sealed", "guard")
-_STRICTEST_FIRST: Final[tuple[Profile, ...]] = ("sealed", "contained", "guard")
 # Each start shows at most the next thing that a server lacks.
 _MAX_WIDENINGS: Final = 3
 
@@ -42,33 +39,61 @@ def run(parsed: Parsed) -> int:
 
 def _prepare(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
     failure = _failure(config, _in_profile(config, "contained", network="all"), redactor)
+    ((_, server),) = config.servers()
+    hosts = server.sandbox if server.sandbox is not None and isinstance(server.sandbox.network, tuple) else None
+    if failure is None and hosts is not None:
+        # Some package runners ask their registry at every start.
+        failure = _failure(config, hosts, redactor)
     if failure is not None:
         return complain(redactor.text(f"[{label}] {failure.message}"), failure.hint, status=FAILED)
-    stdout().line((label, "name"), " has what it needs in its private home; it can start without the network now")
+    how = "starts with the hosts in its `network` alone" if hosts is not None else "can start without the network now"
+    stdout().line((label, "name"), f" has what it needs in its private home; it {how}")
     return 0
 
 
 def _try(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
     screen = stdout()
-    working: dict[Profile, SandboxConfig] = {}
+    best: SandboxConfig | None = None
     ((_, server),) = config.servers()
-    # In another profile its command would be run here, not in the image.
-    has_image = server.sandbox is not None and server.sandbox.image is not None
-    for profile in _TRIED[:2] if has_image else _TRIED:
-        sandbox, failure = _tried(config, _in_profile(config, profile), redactor)
+    for each in _candidates(config, server):
+        sandbox, failure = _tried(config, each, redactor)
+        shown = f"{each.profile:10}"
+        with_hosts = " with every host" if _has_more_hosts(each, server) else ""
         if failure is None:
-            working[profile] = sandbox
-            screen.line((f"{profile:10}", "name"), ("works", "good"), *_beyond(sandbox))
+            best = sandbox if best is None or _strictness(sandbox) > _strictness(best) else best
+            screen.line((shown, "name"), ("works", "good"), with_hosts, *_beyond(sandbox))
         else:
             reason = redactor.text(failure.message.splitlines()[0])
-            screen.line((f"{profile:10}", "name"), ("fails", "bad"), f": {reason}")
-    best = next((working[profile] for profile in _STRICTEST_FIRST if profile in working), None)
+            screen.line((shown, "name"), ("fails", "bad"), f"{with_hosts}: {reason}")
     screen.flush()
     if best is None:
         hint = '`"sandbox": "off"` takes nothing from it; check --connect says whether it starts then'
         return complain(f"`{label}` works in none of them", hint, status=FAILED)
     remark("note", f"the strictest that `{label}` starts in: {written(best)}; whether its tools work is for you to try")
+    is_new = server.sandbox is None or server.sandbox.profile in ("guard", "off")
+    if is_new and best.profile != "guard" and best.home == "private":
+        home = private_home(server, Owner(config.path, label.partition("/")[0]))
+        remark(
+            "note",
+            f"there it has a new home folder, `{home}`, and does not find what it stored in yours: to keep that, name "
+            "the file in its `env` or `args`, or move it there",
+        )
     return 0
+
+
+def _candidates(config: WorkbenchConfig, server: ServerConfig) -> list[SandboxConfig]:
+    """What is tried. The first has the network, so that a package runner can install what it needs in the server's
+    private home; the others then find it there."""
+    contained = _in_profile(config, "contained")
+    found = [contained, _in_profile(config, "sealed")]
+    if isinstance(contained.network, tuple):
+        found.insert(0, replace(contained, network=None))
+    # In guard its command would be run here, not in the image.
+    return found if contained.image is not None else [*found, _in_profile(config, "guard")]
+
+
+def _strictness(sandbox: SandboxConfig) -> tuple[int, bool]:
+    return ("guard", "contained", "sealed").index(sandbox.profile), sandbox.network is not None
 
 
 def _tried(
@@ -92,6 +117,11 @@ def written(sandbox: SandboxConfig) -> str:
         if name != "profile" and value != setting.default:
             members[name] = value
     return f'"sandbox": {encode(members if len(members) > 1 else sandbox.profile).decode()}'
+
+
+def _has_more_hosts(sandbox: SandboxConfig, server: ServerConfig) -> bool:
+    own = None if server.sandbox is None else server.sandbox.network
+    return sandbox.profile == "contained" and sandbox.network is None and isinstance(own, tuple)
 
 
 def _beyond(sandbox: SandboxConfig) -> list[Part]:

@@ -28,6 +28,7 @@ _OF_THE_USER: Final = (
 )
 # What lets package runners do without the network, where they have what they need.
 _OFFLINE: Final = {"npm_config_offline": "true", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+NPM_REGISTRY: Final = "registry.npmjs.org"
 
 
 _FROM_SERVER: Final = "leads through a link that the server could have made"
@@ -302,7 +303,12 @@ def _with_proxy(environment: dict[str, str], network: Network) -> dict[str, str]
 
     proxy = f"http://127.0.0.1:{PROXY_PORT}"
     found = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy}
-    if not EgressRules(network).names_this_machine:
+    rules = EgressRules(network)
+    if rules.refusal(NPM_REGISTRY, 443) is not None:
+        # Else npx asks at every start whether what it has installed is still the newest, and fails. uv has no such
+        # setting, but for being offline altogether.
+        environment = {"npm_config_prefer_offline": "true", **environment}
+    if not rules.names_this_machine:
         # What listens in the sandbox itself is reached directly.
         found["NO_PROXY"] = "localhost,127.0.0.1,::1"
     others = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}

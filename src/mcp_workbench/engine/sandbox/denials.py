@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
+from mcp_workbench.engine.sandbox.decide import NPM_REGISTRY
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 
 _DENIAL: Final = re.compile(
@@ -26,6 +28,7 @@ _GUARDED: Final = re.compile(
     re.IGNORECASE,
 )
 _MAX_PATHS: Final = 3
+_MAX_HOSTS: Final = 3
 
 
 def denied_paths(said: str) -> list[str]:
@@ -52,9 +55,12 @@ def _paths(said: str, about: re.Pattern[str]) -> list[str]:
     return list(found)
 
 
-def explanation(sandbox: Sandbox, said: str, label: str, *, hides: bool = False) -> str | None:
+def explanation(
+    sandbox: Sandbox, said: str, label: str, *, hides: bool = False, refused: Sequence[str] = ()
+) -> str | None:
     """What to tell the user of a server that failed in this sandbox; None if the sandbox has probably nothing to do
-    with it. `hides`: whether what is not granted is not there at all."""
+    with it. `hides`: whether what is not granted is not there at all. `refused`: what was said about each host that it
+    was refused."""
     if sandbox.profile == "off":
         return None
     if not sandbox.limits_files:
@@ -69,7 +75,11 @@ def explanation(sandbox: Sandbox, said: str, label: str, *, hides: bool = False)
         told.append(f"it was denied {', '.join(f'`{path}`' for path in paths[:_MAX_PATHS])}")
     if hides and (paths := hidden_paths(said, sandbox)):
         told.append(f"it was not shown {', '.join(f'`{path}`' for path in paths[:_MAX_PATHS])}")
-    if isinstance(sandbox.network, tuple) and _NETWORK.search(said):
+    if refused:
+        told += refused[:_MAX_HOSTS]
+        if any(NPM_REGISTRY in each for each in refused):
+            told.append(f"or install its package once: `mcp-workbench sandbox prepare {label}`")
+    elif isinstance(sandbox.network, tuple) and _NETWORK.search(said):
         told.append("it reaches the hosts in its `network` alone, and those only through the proxy that is set for it")
     if sandbox.network == "none" and _NETWORK.search(said):
         told.append(f"it has no network: `mcp-workbench sandbox prepare {label}` installs a package once")
