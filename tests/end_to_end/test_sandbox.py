@@ -53,8 +53,8 @@ async def test_servers_work_and_status_says_what_each_has(workbench: Workbench, 
         assert found["second"]["missing"] == []
         shown = run("status", "--long").stdout
         assert (f"sandbox: {profile}" in shown) == (profile != "guard")
-        homes = list((workbench.folder / "data/mcp-workbench/homes").glob("*"))
-        assert [found["second"].get("home")] == ([str(each) for each in homes] or [None])
+        homes = [str(each) for each in (workbench.folder / "data/mcp-workbench/homes").glob("*")]
+        assert homes == ([] if profile == "guard" else [found["second"]["home"]])
         assert all(f"its home folder: {each}" in shown for each in homes)
 
 
