@@ -205,7 +205,7 @@ async def test_whoever_gets_the_name_of_a_revoked_key_finds_nothing_of_its_forme
             keys.revoke("ada")
             keys.create("ada")
         async with workbench_with(tmp_path, boxes(), options=LOCAL, principal="ada") as at:
-            at.gateway.runtime.holder_of = KeysInForce(keys).holder_of
+            at.gateway.runtime.follow_keys(KeysInForce(keys).holder_of)
             found.append(await search(at))
             await at.use(REMINDER)
     assert found == [["list_invoices"], ["list_invoices", "send_reminder"], ["list_invoices"]]
@@ -222,4 +222,4 @@ async def test_the_endpoint_tells_holders_of_a_name_apart(tmp_path: Path) -> Non
     async with workbench_with(tmp_path, boxes()) as at:
         callers = HttpCallers(at.gateway, CallerOptions())
         assert callers._has_keys()
-        assert at.gateway.runtime.holder_of("ada") == KeysInForce(keys).holder_of("ada") != "ada"
+        assert at.gateway.runtime.use_memory.holder_of("ada") == KeysInForce(keys).holder_of("ada") != "ada"

@@ -141,7 +141,7 @@ class HttpCallers:
             auth=self._gateway.auth,
             proxy=options.proxy,
             users=users,
-            subjects=self._gateway.runtime.subject_tokens() if self._wants("token_exchange") else None,
+            subjects=self._gateway.runtime.subject_tokens if self._wants("token_exchange") else None,
         )
         remember = self._gateway.gate.identities().remember
         runtime = self._gateway.runtime
@@ -238,7 +238,7 @@ class HttpCallers:
             elsewhere = SharedKeys(self._cluster.state, keys, lambda: in_force.reload())
         in_force = KeysInForce(keys, elsewhere=elsewhere)
         in_force.on_revoked.append(self._on_revoked)
-        self._gateway.runtime.holder_of = in_force.holder_of
+        self._gateway.runtime.follow_keys(in_force.holder_of)
         if self._cluster is not None:
             self._cluster.state.holder_of = in_force.holder_of
         return in_force

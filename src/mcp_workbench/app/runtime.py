@@ -178,14 +178,12 @@ class Runtime:
         self.counting = CallCounting(self._note_running_calls)
         # Asks each gateway that serves clients now.
         self.gateway_facts: list[Callable[[], GatewayFacts]] = []
-        # Whom a principal's name stands for now: a key may have been revoked and created again.
-        self.holder_of: Callable[[str], str] = lambda principal: principal
+        self._holder_of: Callable[[str], str] = lambda principal: principal
         self._http: HttpClient | None = None
         # By the `keychain` setting: each configuration has the store that it requires.
         self._sign_ins: dict[bool | None, SignIns] = {}
         self._resolved: ResolvedServers | None = None
         self._assertions: IdentityAssertions | None = None
-        self._subjects: SubjectTokens | None = None
         self._exchanges: TokenExchanges | None = None
         # Awaited when no task is left.
         self.on_end: list[Callable[[], Awaitable[None]]] = []
@@ -298,12 +296,16 @@ class Runtime:
 
         return header_source(self, connection)
 
+    def follow_keys(self, holder_of: Callable[[str], str]) -> None:
+        """Go by the keys in force for whom a principal's name stands: one may have been revoked and created again."""
+        self._holder_of = holder_of
+
     @cached_property
     def use_memory(self) -> UseMemory:
         """What users need, for all configurations that learn from it."""
         from mcp_workbench.app.use_memory import UseMemory
 
-        memory = UseMemory(holder_of=lambda principal: self.holder_of(principal))
+        memory = UseMemory(holder_of=lambda principal: self._holder_of(principal))
         self.on_end.append(memory.close)
         return memory
 
@@ -346,13 +348,12 @@ class Runtime:
             self._assertions = IdentityAssertions(path, None if auth is None else auth.public_url)
         return self._assertions
 
+    @cached_property
     def subject_tokens(self) -> SubjectTokens:
         """The tokens of callers, as long as they are valid."""
         from mcp_workbench.team.identity.token_exchange import SubjectTokens
 
-        if self._subjects is None:
-            self._subjects = SubjectTokens()
-        return self._subjects
+        return SubjectTokens()
 
     def token_exchanges(self) -> TokenExchanges:
         """Exchanges users' tokens for tokens that are valid at servers."""
@@ -360,7 +361,7 @@ class Runtime:
         from mcp_workbench.team.identity.token_exchange import TokenExchanges
 
         if self._exchanges is None:
-            auth, subjects = self.owner.auth, self.subject_tokens()
+            auth, subjects = self.owner.auth, self.subject_tokens
             self._exchanges = TokenExchanges(auth, subjects, lambda asked: send(self.http(), asked))
         return self._exchanges
 

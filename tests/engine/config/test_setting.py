@@ -80,6 +80,8 @@ def test_settings_that_need_a_restart_say_so_in_their_declaration() -> None:
         "splits_use_tool": "useTool",
         "programs": "programs",
         "keychain": "keychain",
+        "learn": "learn",
+        "redact_results": "redactResults",
         "page": "page",
         "auth": "auth",
         "trusted_proxy": "trustedProxy",
