@@ -621,6 +621,29 @@ def test_a_package_that_does_not_start_is_not_added(home: Path, pinned: list[dic
     assert len(pinned) == 1
 
 
+def test_a_package_whose_program_is_missing_is_one_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(home)
+    before = path.read_bytes()
+    (home / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(home / "empty"))
+    done = shell("add", "fetcher", "pypi:mcp-server-fetch", "--toolbox", "web", "--yes")
+    assert (done.status, done.stdout, path.read_bytes()) == (2, "", before)
+    assert done.stderr.startswith("error: nothing was added: the program `uvx` is missing\n\nhint: install uv (")
+    assert done.stderr.count("hint:") == 1 and "--no-check" not in done.stderr and "warning" not in done.stderr
+
+
+@pytest.mark.processes
+def test_a_package_that_ends_at_once_is_reported_without_the_file_it_was_tried_from(home: Path) -> None:
+    written(home)
+    for name in ("npm", "npx"):
+        (home / "bin" / name).write_text("#!/bin/sh\nexit 3\n")
+        (home / "bin" / name).chmod(0o755)
+    done = shell("add", "memory", "npm:@s/memory@1.3.0", "--toolbox", "desk", "--yes")
+    assert done.status == 2 and "nothing was added: it does not start" in done.stderr
+    assert "mcp-workbench remove" not in done.stderr and "correct it in" not in done.stderr
+    assert "mcp-workbench sandbox try desk/memory" in done.stderr
+
+
 def test_remove_names_what_a_server_stored_in_its_sandbox(home: Path) -> None:
     path = written(home)
     owner = Owner(str(path), "web")

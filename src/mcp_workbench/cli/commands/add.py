@@ -66,6 +66,8 @@ def run(parsed: Parsed) -> int:
     with SecretStore(os.path.dirname(file.path), note=partial(remark, "note")) as store:
         package = None if source is None else package_named(source)
         if package is not None:
+            if not parsed.has("no-check"):
+                _require_program(package)
             package, why = pinned(package)
             if why is not None:
                 remark("warning", f"the version is not pinned: {why}")
@@ -84,6 +86,15 @@ def run(parsed: Parsed) -> int:
     if package is not None and package.kind != "oci" and package.integrity:
         _record(file.path, toolbox, name, package)
     return 0 if parsed.has("no-check") or is_package else _started(file.path, toolbox, name)
+
+
+def _require_program(package: Package) -> None:
+    """Raises `UsageError` if nothing here runs such a package."""
+    programs = [way.program for way in described(package.server_json(), package.name).ways]
+    if programs and not any(map(shutil.which, programs)):
+        from mcp_workbench.setup.doctor_checks import WHERE_FROM
+
+        raise UsageError(f"nothing was added: the program `{programs[0]}` is missing", hint=WHERE_FROM[programs[0]])
 
 
 def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
@@ -271,7 +282,7 @@ def _try_contained(target: str, toolbox: str, name: str, entry: dict[str, Any], 
     if status:
         raise UsageError(
             "nothing was added: it does not start" + (" in the sandbox `contained`" if "sandbox" in entry else ""),
-            hint="add it with --no-check, then mcp-workbench sandbox try finds out what it needs",
+            hint=f"add it with --no-check, then mcp-workbench sandbox try {toolbox}/{name} finds out what it needs",
         )
     _consent("Add it?", parsed)
 
@@ -434,7 +445,9 @@ def _started(path: str, toolbox: str, name: str, *, as_path: str | None = None) 
         remark("hint", f"mcp-workbench auth login {toolbox}/{name} signs you in")
         return 0
     if finding.state != "ready":
-        remark("hint", f"correct it in {path}, or run mcp-workbench remove {toolbox}/{name}")
+        # One that is tried first is in no file yet.
+        if as_path is None:
+            remark("hint", f"correct it in {path}, or run mcp-workbench remove {toolbox}/{name}")
         return FAILED
     texts = {tool: decode(raw, type=dict[str, Raw]).get("description", Raw(b'""')) for tool, raw in entry.tools.items()}
     costs = {tool: estimated_tokens(bytes(raw)) for tool, raw in entry.tools.items()}
