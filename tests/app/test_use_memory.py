@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -223,3 +224,24 @@ async def test_the_endpoint_tells_holders_of_a_name_apart(tmp_path: Path) -> Non
         callers = HttpCallers(at.gateway, CallerOptions())
         assert callers._has_keys()
         assert at.gateway.runtime.use_memory.holder_of("ada") == KeysInForce(keys).holder_of("ada") != "ada"
+
+
+async def test_a_disk_that_does_not_respond_delays_no_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = asyncio.Event()
+
+    async def aside(work: object) -> None:
+        await hangs.wait()
+
+    monkeypatch.setattr("mcp_workbench.engine.blocking_work.aside", aside)
+    monkeypatch.setattr(use_memory, "LAST_SAVE_TIMEOUT", 0.01)
+    memory = UseMemory(str(tmp_path))
+    memory.learn("ada", ("note",), "desk/notes/add_note")
+    await asyncio.wait_for(memory.close(), 10)
+
+
+async def test_what_clients_used_is_bounded_while_it_cannot_be_written(tmp_path: Path) -> None:
+    memory = UseMemory(str(tmp_path))
+    for number in range(MAX_CLIENTS + 5):
+        memory.end("ada", [f"desk/notes/{number}"])
+    assert len(memory._ended["ada"]) == MAX_CLIENTS
+    await memory.close()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_NEEDS: Final = 500
 MAX_CLIENTS: Final = 50
+# What was learned last is worth no more of an exit: a home folder may be on a network disk that does not respond.
+LAST_SAVE_TIMEOUT: Final = 2.0
 MAX_USE_DAYS: Final = 90
 # Ours are below 100 KiB; anything larger is not ours.
 MAX_USE_FILE_BYTES: Final = 1024 * 1024
@@ -64,15 +66,19 @@ class UseMemory:
         del learned[:-MAX_NEEDS]
 
     def end(self, principal: str, tools: list[str]) -> None:
-        self._ended.setdefault(principal, []).append(tools)
+        ended = self._ended.setdefault(principal, [])
+        ended.append(tools)
+        del ended[:-MAX_CLIENTS]
         if self._saving is None or self._saving.done():
             self._saving = asyncio.ensure_future(self._save())
 
     async def close(self) -> None:
-        """Write everything that has not been written yet."""
-        if self._saving is not None:
-            await asyncio.wait({self._saving})
-        await self._save()
+        """Write everything that has not been written yet, if the disk lets us."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SAVE_TIMEOUT):
+                if self._saving is not None:
+                    await asyncio.wait({self._saving})
+                await self._save()
 
     async def _save(self) -> None:
         from mcp_workbench.engine.blocking_work import aside

@@ -431,7 +431,7 @@ class Session(Struct, eq=False):
         if calls.get(id) is call:
             del calls[id]
             head = b'{"jsonrpc":"2.0","id":%b,"result":' if kind == "result" else b'{"jsonrpc":"2.0","id":%b,"error":'
-            if len(parts[-1]) < SHORT_ANSWER:
+            if len(parts[-1]) < SHORT_ANSWER and len(parts[0]) < SHORT_ANSWER:
                 self._link.send(head % id, b"".join((parts[0], b"}") if len(parts) == 1 else (*parts, b"}")))
             else:
                 self._link.send(head % id, *parts, b"}")
