@@ -94,13 +94,27 @@ def test_a_duration_on_a_bound_belongs_to_the_bucket_below_it() -> None:
 def test_quantiles_are_interpolated_and_unknown_without_calls() -> None:
     histogram = Histogram()
     assert histogram.quantile(0.5) is None
-    for seconds in (0.0015, 0.003, 0.003, 0.003):
+    for seconds in (0.0015, 0.003, 0.003, 0.006):
         histogram.observe(seconds)
     assert histogram.quantile(0.25) == 0.002
-    assert histogram.quantile(0.5) == 0.003
-    assert histogram.quantile(1.0) == 0.005
+    assert histogram.quantile(0.5) == 0.0035
+    assert histogram.quantile(1.0) == 0.006
     histogram.observe(1000.0)
-    assert histogram.quantile(1.0) == BOUNDS[-1], "nothing is known above it"
+    assert histogram.quantile(1.0) == 1000.0
+
+
+def test_no_quantile_exceeds_what_was_measured() -> None:
+    figures = CallFigures()
+    figures.on_unchecked_end(unchecked(figures), "result", (OK,), len(OK), 2.2)
+    (one,) = figures.totals().by_server().values()
+    assert one.durations.quantile(0.5) == one.durations.quantile(0.95) == 1.2
+    figures.on_unchecked_end(unchecked(figures), "result", (OK,), len(OK), 2.1)
+    figures.on_unchecked_end(unchecked(figures), "error", (OK,), len(OK), 2.3)
+    (three,) = figures.totals().by_server().values()
+    p50, p95 = three.durations.quantile(0.5), three.durations.quantile(0.95)
+    assert p50 is not None and p95 is not None
+    assert 1.0 < p50 < p95 < 1.3
+    assert three.durations.quantile(1.0) == 1.3
 
 
 def test_the_time_that_a_call_waited_for_its_server_is_not_the_servers() -> None:

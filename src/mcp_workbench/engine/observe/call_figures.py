@@ -69,45 +69,44 @@ Label = tuple[str, str]
 
 
 class Histogram:
-    """Durations: how many in each bucket, and their sum in seconds."""
+    """Durations: how many in each bucket, their sum and the longest, in seconds."""
 
-    __slots__ = ("counts", "seconds")
+    __slots__ = ("counts", "longest", "seconds")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.seconds = 0.0
+        self.longest = 0.0
 
     def observe(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
+        if seconds > self.longest:
+            self.longest = seconds
 
     def add(self, other: Histogram) -> None:
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.seconds += other.seconds
+        self.longest = max(self.longest, other.longest)
 
     @property
     def total(self) -> int:
         return sum(self.counts)
 
     def quantile(self, part: float) -> float | None:
-        """The duration that this part of the calls did not exceed, interpolated within a bucket as Prometheus does;
-        None without calls."""
-        return quantile(self.counts, part)
-
-
-def quantile(counts: list[int], part: float) -> float | None:
-    """As `Histogram.quantile`."""
-    total = sum(counts)
-    if not total:
-        return None
-    wanted, below = part * total, 0
-    for index, number in enumerate(counts[:-1]):
-        if number and below + number >= wanted:
-            lower = BOUNDS[index - 1] if index else 0.0
-            return round(lower + (BOUNDS[index] - lower) * (wanted - below) / number, 6)
-        below += number
-    # Nothing is known above the last bound.
-    return BOUNDS[-1]
+        """The duration that this part of the calls did not exceed, interpolated within a bucket as Prometheus does, but
+        never beyond the longest; None without calls."""
+        total = self.total
+        if total <= 1:
+            return round(self.seconds, 6) if total else None
+        wanted, below, lower = part * total, 0, 0.0
+        for number, bound in zip(self.counts, (*BOUNDS, self.longest), strict=True):
+            if number and below + number >= wanted:
+                upper = min(bound, self.longest)
+                return round(lower + (upper - lower) * (wanted - below) / number, 6)
+            below += number
+            lower = bound
+        return round(self.longest, 6)
 
 
 class EndFigures:
@@ -404,6 +403,8 @@ class CallFigures:
             histogram = row.ok.at_once
             histogram.counts[bisect_left(BOUNDS, seconds)] += 1
             histogram.seconds += seconds
+            if seconds > histogram.longest:
+                histogram.longest = seconds
             if not self._listeners and not self._records and not self._collectors:
                 return
             end: CallEnd = "ok"
@@ -433,6 +434,8 @@ class CallFigures:
         histogram, seconds = row.at_once, ended - arrived
         histogram.counts[bisect_left(BOUNDS, seconds)] += 1
         histogram.seconds += seconds
+        if seconds > histogram.longest:
+            histogram.longest = seconds
         if self._collectors:
             self._collect(call, target, arrived, payload, size, ended)
         return True
