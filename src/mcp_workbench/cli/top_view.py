@@ -59,7 +59,12 @@ HELP: Final = (
 _ANSI: Final[dict[Style, str]] = {
     "plain": "", "strong": "1", "name": "1;36", "dim": "2", "good": "32", "bad": "1;31", "warn": "33", "code": "32"
 }  # fmt: skip
-_ENDS: Final = {"tool_error": "failed", "cancelled": "cancelled", "timeout": "timed out"}
+_ENDS: Final = {
+    "tool_error": "failed",
+    "cancelled": "cancelled",
+    "timeout": "timed out",
+    "needs_approval": "needs approval",
+}
 _STATES: Final = {"held": "waits for a person or a limit", "waiting": "waits for its server", "sent": "running"}
 
 

@@ -98,6 +98,8 @@ class Denial(Struct, frozen=True):
     rule: str = ""
     # The client must not learn that what it asked for exists.
     hides: bool = False
+    # It waits for a person, who is asked elsewhere: once it is approved, the client makes it again.
+    needs_approval: bool = False
 
 
 class Pass(Struct, frozen=True):
@@ -426,6 +428,8 @@ class Passage(Struct, eq=False):
     failure_code: int | None = None
     # 0 until somebody asks for it (`call_id`).
     id: int = 0
+    # It was denied only until a person has approved it (`Denial.needs_approval`).
+    needs_approval: bool = False
 
     @property
     def body(self) -> Body:
@@ -465,6 +469,7 @@ class Passage(Struct, eq=False):
 
     def _refused(self, verdict: Substitute | Denial) -> Substitute | Denial:
         self.decision = "denied" if isinstance(verdict, Denial) else "answered"
+        self.needs_approval = isinstance(verdict, Denial) and verdict.needs_approval
         # A rule that requires asking the user was noted when it passed.
         if isinstance(verdict, Denial) and verdict.rule and verdict.rule not in self.rules:
             self.rules += (verdict.rule,)

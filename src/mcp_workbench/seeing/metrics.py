@@ -24,6 +24,7 @@ _ERROR_TYPES: Final = {
     "tool_error": "tool_error",
     "error": "jsonrpc",
     "refused": "refused",
+    "needs_approval": "needs_approval",
     "cancelled": "cancelled",
     "timeout": "timeout",
 }

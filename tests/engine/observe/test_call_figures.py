@@ -13,7 +13,6 @@ from msgspec import Raw
 
 from mcp_workbench.engine.downstream.sharing import Caller
 from mcp_workbench.engine.observe.call_figures import (
-    BOUNDS,
     MAX_ITEMS,
     MAX_ORIGINS,
     MAX_REASON,
@@ -32,6 +31,7 @@ from mcp_workbench.engine.steps import (
     UncheckedPassage,
     call_id,
 )
+from mcp_workbench.team.policy.approval_socket import ApprovalRequest
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
 from tests.support.processes import eventually
@@ -400,6 +400,27 @@ async def test_refusals_by_policy_or_face_are_counted_as_refused(tmp_path: Path)
             ("missing", "refused", "face", True),
         ]  # fmt: skip
     assert [name for name, _ in server.calls] == ["work"]
+
+
+async def test_a_call_to_be_approved_elsewhere_has_not_failed(tmp_path: Path) -> None:
+    policy = [{"tools": ["box/s/drop"], "then": "ask"}, {"then": "allow"}]
+    async with workbench_with(tmp_path, {"box": {"s": Server(tool("drop"))}}, policy=policy) as seen:
+        figures, listener = seen.gateway.runtime.count_calls(), Listener()
+        figures.subscribe(listener)
+        assert "needs the user's approval" in text_of(await seen.use("box/s/drop"))
+        (waiting,) = seen.gateway.waiting_approvals()
+        assert [(call.item, call.end, call.rule) for call in listener.calls] == [
+            ("drop", "needs_approval", "policy[0]")
+        ]
+        (totals,) = figures.totals().by_server().values()
+        assert (totals.calls, totals.errors, totals.refused, totals.durations.total) == (1, 0, 0, 0)
+        assert [(each.calls, each.errors, sum(each.counts)) for each in figures.day("box", "s")] == [(1, 0, 0)]
+        assert figures.denied == {}
+        seen.gateway.decide(ApprovalRequest(str(waiting["id"])), "ada")
+        await seen.use("box/s/drop")
+        (totals,) = figures.totals().by_server().values()
+        assert (totals.calls, totals.errors) == (2, 0)
+        assert ends_of(figures) == {"ok": 1, "needs_approval": 1}
 
 
 async def test_a_call_waits_for_its_server_then_runs_then_ends(tmp_path: Path) -> None:

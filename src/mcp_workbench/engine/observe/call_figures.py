@@ -65,6 +65,10 @@ METHODS: Final = frozenset({
     "tasks/result", "tasks/update", "tools/call", "tools/list",
 })  # fmt: skip
 
+# How calls end that have not failed, and those that no server is sent, whose durations tell nothing of it.
+_NO_ERRORS: Final = ("ok", "needs_approval")
+_NEVER_SENT: Final = ("refused", "needs_approval")
+
 Label = tuple[str, str]
 
 
@@ -162,7 +166,7 @@ class ItemFigures:
 
     @property
     def errors(self) -> int:
-        return self.calls - self.ok.calls
+        return sum(each.calls for end, each in self.ends.items() if end not in _NO_ERRORS)
 
 
 class DayBucket(NamedTuple):
@@ -171,7 +175,7 @@ class DayBucket(NamedTuple):
     # When it began, by the wall clock.
     at: float
     calls: int
-    # Those that ended in any other way than `ok`.
+    # Those that failed.
     errors: int
     # As `Histogram.counts`, without refused calls.
     counts: list[int]
@@ -186,7 +190,7 @@ class ServerTotals:
 
     def __init__(self) -> None:
         self.calls = 0
-        # Those that ended in any other way than `ok`; of these, those that a step or a face refused.
+        # Those that failed; of these, those that a step or a face refused.
         self.errors = 0
         self.refused = 0
         self.bytes_in = 0
@@ -216,10 +220,9 @@ class Totals(NamedTuple):
             for end, figures in row.ends.items():
                 calls = figures.calls
                 server.calls += calls
-                server.errors += calls if end != "ok" else 0
-                if end == "refused":
-                    server.refused += calls
-                else:
+                server.errors += calls if end not in _NO_ERRORS else 0
+                server.refused += calls if end == "refused" else 0
+                if end not in _NEVER_SENT:
                     server.durations.add(figures.at_once)
                     server.durations.add(figures.waited)
         for passage in self.running:
@@ -638,7 +641,7 @@ _END_OF: Final[dict[str, CallEnd]] = {
 
 def _end_of(passage: Passage, outcome: Outcome) -> CallEnd:
     if outcome.decision == "denied":
-        return "refused"
+        return "needs_approval" if passage.needs_approval else "refused"
     return passage.failure or ("tool_error" if outcome.is_tool_error else _END_OF[outcome.kind])
 
 
@@ -684,8 +687,8 @@ def _add_changes(changes: list[int], end: CallEnd, counts: list[int], before: li
     for index, (now, then) in enumerate(zip(counts, before, strict=True)):
         number = now - then
         changes[0] += number
-        changes[1] += number if end != "ok" else 0
-        changes[2 + index] += number if end != "refused" else 0
+        changes[1] += number if end not in _NO_ERRORS else 0
+        changes[2 + index] += number if end not in _NEVER_SENT else 0
 
 
 def _spread(sparse: tuple[tuple[int, int], ...]) -> list[int]:

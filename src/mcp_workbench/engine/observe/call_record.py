@@ -12,7 +12,8 @@ from mcp_workbench.engine.steps import LOCAL
 # `waiting`: for its server to start. `held`: by a step, for a person or a limit.
 CallState = Literal["waiting", "held", "sent", "ended"]
 # `error`: the server answered with a JSON-RPC error, or could not be reached. `tool_error`: the tool itself failed.
-CallEnd = Literal["", "ok", "tool_error", "error", "refused", "cancelled", "timeout"]
+# `needs_approval`: the client could not ask its user, and is to make the call again once it is approved elsewhere.
+CallEnd = Literal["", "ok", "tool_error", "error", "refused", "needs_approval", "cancelled", "timeout"]
 
 
 class CallRecord(Struct, kw_only=True, eq=False):

@@ -549,7 +549,7 @@ class ApprovalStep:
             f"`mcp-workbench approve {waiting}` within {WAITING_SECONDS / 60:.0f} minutes, then make the same call "
             "again"
         )
-        return Denial(FORBIDDEN, text, {"rule": rule, "approval": waiting}, rule=rule)
+        return Denial(FORBIDDEN, text, {"rule": rule, "approval": waiting}, rule=rule, needs_approval=True)
 
 
 def digest_of(request: GuardedRequest, members: dict[str, Raw] | None = None) -> str:

@@ -13,7 +13,7 @@ const MAX_ROWS = 200;
 const SHORTEST = 0.001;
 const DECADES = Math.log10(60 / SHORTEST);
 const REPEATABLE = { "tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource" };
-const ENDS = { ok: "ok", tool_error: "tool error", error: "error", refused: "refused", cancelled: "cancelled", timeout: "timed out" };
+const ENDS = { ok: "ok", tool_error: "tool error", error: "error", refused: "refused", needs_approval: "needs approval", cancelled: "cancelled", timeout: "timed out" };
 
 const isBad = (call) => ["tool_error", "error", "refused", "timeout"].includes(call.end);
 const lasted = (call) => call.seconds ?? (call.state === "ended" ? null : Math.max(now() - call.at, 0));
