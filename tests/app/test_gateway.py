@@ -252,3 +252,15 @@ async def test_many_replacements_in_a_row_leave_nothing_behind(tmp_path: Path) -
             lambda: len(seen.gateway.runtime.pool.connections()) == 2, what="the end of the servers before"
         )
         assert stays.starts == 1
+
+
+async def test_programs_are_not_offered_where_nothing_can_run_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for is_installed in (True, False):
+        monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda found=is_installed: found)
+        caplog.clear()
+        async with workbench_with(tmp_path, {"dev": {"one": saying("one")}}, programs=True) as seen:
+            listed = (await seen.client.request("tools/list"))["tools"]
+        assert ("run_program" in [each["name"] for each in listed]) is is_installed
+        assert any("run_program is not offered" in each for each in caplog.messages) is not is_installed

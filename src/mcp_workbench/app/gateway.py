@@ -167,6 +167,10 @@ class Gateway(ProcessOwner):
         await self.gate.prepare(self.config)
         self.gate.use_prepared(self.catalog.entries())
         self.is_open = True
+        if self.config.programs is not None and not self.options.ends_with_command and not _can_run_programs():
+            from mcp_workbench.programs import NO_INTERPRETER
+
+            log.warning("%s: run_program is not offered. hint: mcp-workbench doctor", NO_INTERPRETER)
         start_task = self.runtime.start_task
         self.lists = Lists(
             self.catalog,
@@ -548,6 +552,12 @@ def make_face(
     return face
 
 
+def _can_run_programs() -> bool:
+    from mcp_workbench.programs import is_installed
+
+    return is_installed()
+
+
 def _face_settings(
     config: WorkbenchConfig, options: Options, use_memory: Callable[[], UseMemory] | None
 ) -> FaceSettings:
@@ -558,7 +568,7 @@ def _face_settings(
         config.pin,
         config.check_arguments,
         config.splits_use_tool,
-        config.programs is not None,
+        config.programs is not None and _can_run_programs(),
         config.clients,
         state=options.state,
         use=use_memory,

@@ -90,6 +90,8 @@ class Report(Struct):
     instructions: int
     toolboxes: list[ToolboxCost]
     proposals: list[Proposal] = []
+    # `useTool: split` and programs add one each to the two tools.
+    own_tools: int = 2
 
     @property
     def flat(self) -> int:
@@ -141,7 +143,9 @@ def measure(config: WorkbenchConfig, engine: Engine) -> Report:
     start = _start(face)
     in_force = _in_force(engine, config, start)
     proposals = _proposals(config, {tool.path: tool for tool in index.tools(face.catalog.entries())})
-    return Report(config.path, config.face_in_force, *in_force, config.plain, *start, toolboxes, proposals)
+    return Report(
+        config.path, config.face_in_force, *in_force, config.plain, *start, toolboxes, proposals, len(face.own_names())
+    )
 
 
 def _proposals(config: WorkbenchConfig, known: dict[str, Tool]) -> list[Proposal]:
@@ -168,7 +172,6 @@ def _start(face: Face) -> tuple[int, int, int]:
     """Return what every conversation pays for the two tools, for known pinned tools, and for the instructions."""
     view = View(OWN_USER)
     listed = [tokens(definition.decode()) for definition in face.tools(view)]
-    # `useTool: split` makes it three.
     two = len(face.own_names())
     return sum(listed[:two]), sum(listed[two:]), tokens(face.instructions(view))
 
@@ -255,7 +258,8 @@ def _as_served(report: Report) -> list[str]:
 
 def _start_in_words(report: Report) -> str:
     pinned = f"{report.pinned:,} for pinned ones, " if report.pinned else ""
-    return f"{report.two_tools:,} for two tools, {pinned}{report.instructions:,} for the instructions"
+    tools = {2: "two", 3: "three"}.get(report.own_tools, str(report.own_tools))
+    return f"{report.two_tools:,} for {tools} tools, {pinned}{report.instructions:,} for the instructions"
 
 
 def percent(part: float) -> str:

@@ -6,3 +6,16 @@
 
 Loaded with the first program. Every call of a program is a `use_tool` of its client, and passes all that one does.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_INTERPRETER: Final = "`programs` is on, and the package `pydantic-monty`, which runs them, is not installed"
+
+
+def is_installed() -> bool:
+    """Whether the interpreter is there. Loads nothing of it."""
+    from importlib.util import find_spec
+
+    return find_spec("pydantic_monty") is not None

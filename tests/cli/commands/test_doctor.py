@@ -191,10 +191,12 @@ def test_a_hint_for_several_findings_is_shown_once_below_the_last(home: Path, mo
 def test_programs_of_agents_that_cannot_run_are_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(home, clock=CLOCK)
     path.write_text(json.dumps({**json.loads(path.read_text()), "programs": True}))
-    monkeypatch.setattr("mcp_workbench.cli.commands.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: False)
     done = command(monkeypatch, "doctor")
     assert done.status == 1 and "`pydantic-monty`, which runs them, is not installed" in done.stdout
-    monkeypatch.setattr("mcp_workbench.cli.commands.doctor.find_spec", lambda name: object())
+    checked = command(monkeypatch, "check")
+    assert "`pydantic-monty`, which runs them, is not installed; agents are not offered run_program" in checked.stderr
+    monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: True)
     assert command(monkeypatch, "doctor").status == 0
 
 

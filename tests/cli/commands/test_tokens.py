@@ -123,6 +123,13 @@ def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) 
     assert re.search(r"^  bad +\?$", shown, re.MULTILINE)
 
 
+def test_own_tools_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: True)
+    assert " for three tools, " in run("tokens", "--connect", config(tmp_path, programs=True)).stdout
+    monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: False)
+    assert " for two tools, " in run("tokens", config(tmp_path, programs=True)).stdout
+
+
 def test_pinned_tools_are_part_of_what_every_conversation_starts_with(tmp_path: Path) -> None:
     path = config(tmp_path, pin=["desk/notes/read", "desk/clock/now"])
     shown = run("tokens", "--connect", path).stdout

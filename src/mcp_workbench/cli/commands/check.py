@@ -35,7 +35,7 @@ from mcp_workbench.engine.config.problems import ConfigProblems, quote
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
-from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
+from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError, package_hint
 from mcp_workbench.setup.check_references import Unfetched, look
 from mcp_workbench.team.lock.packages import about_unpinned
 
@@ -110,6 +110,15 @@ def about_policy(config: WorkbenchConfig) -> list[str]:
     return never_taking_effect(config)
 
 
+def about_programs(config: WorkbenchConfig) -> str | None:
+    """Return why agents' programs, if they are on, cannot run."""
+    if config.programs is None:
+        return None
+    from mcp_workbench import programs
+
+    return None if programs.is_installed() else programs.NO_INTERPRETER
+
+
 def about_lock(config: WorkbenchConfig) -> ConfigError | None:
     """Return why nothing can be compared with the lock file, if there is to be one."""
     if config.lock is None:
@@ -162,6 +171,9 @@ def run(parsed: Parsed) -> int:
     for text, hint in about_cluster(config, redactor, connects=parsed.has("connect")):
         remark("warning", text)
         remark("hint", hint)
+    if (missing := about_programs(config)) is not None:
+        remark("warning", f"{missing}; agents are not offered run_program")
+        remark("hint", package_hint("pydantic-monty"))
     if (unlocked := about_lock(config)) is not None:
         consequence = "nothing is shown to clients" if config.lock == "enforce" else "nothing can be compared"
         remark("warning", f"{unlocked.message}; {consequence}")

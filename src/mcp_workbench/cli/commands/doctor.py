@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from importlib.util import find_spec
 from typing import Final
 
-from mcp_workbench.cli.commands.check import Finding, about_sign_ins, connect
+from mcp_workbench.cli.commands.check import Finding, about_programs, about_sign_ins, connect
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
@@ -62,9 +61,8 @@ def _cluster(subject: Examined) -> list[Diagnosis]:
 
 def _agents_programs(subject: Examined) -> list[Diagnosis]:
     """Report that agents' programs are on and cannot run."""
-    if subject.config is None or subject.config.programs is None or find_spec("pydantic_monty") is not None:
+    if subject.config is None or (text := about_programs(subject.config)) is None:
         return []
-    text = "`programs` is on, and the package `pydantic-monty`, which runs them, is not installed"
     return [Diagnosis("error", "agents' programs", text, package_hint("pydantic-monty"))]
 
 
