@@ -200,6 +200,15 @@ def test_programs_of_agents_that_cannot_run_are_told(home: Path, monkeypatch: py
     assert command(monkeypatch, "doctor").status == 0
 
 
+@pytest.mark.processes
+def test_a_lock_without_its_file_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(home, clock=CLOCK)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "lock": "enforce"}))
+    done = command(monkeypatch, "doctor")
+    assert done.status == 1 and "error: lock: there is no lock file yet: `" in done.stdout
+    assert "`mcp-workbench team lock` creates it" in done.stdout
+
+
 def test_next_step_says_what_it_is_about_unless_it_is_a_command() -> None:
     note = Diagnosis("note", "sandbox", "this machine has Landlock")
     dead = Diagnosis("error", "servers", "box/remote: nothing is listening\nlines of it", "check `url`")

@@ -52,6 +52,7 @@ UNPINNED_HINT: Final = (
     "digest (`IMAGE@sha256:…`)"
 )
 LOCK_HINT: Final = "mcp-workbench team lock diff shows why"
+_UNLOCKED: Final = "solve what the warning says about the lock file; they are shown as soon as that is done"
 _HIDDEN_FOUND: Final = ("one definition contains hidden characters", "some definitions contain hidden characters")
 
 
@@ -205,7 +206,7 @@ def run(parsed: Parsed) -> int:
             # What a server lacks is already shown as the reason for its failure.
             return _report_failed(findings, FAILED if lacking is None else USAGE)
         if all_withheld:
-            return complain("all tools are withheld", (unlocked and unlocked.hint) or LOCK_HINT, status=FAILED)
+            return complain("all tools are withheld", LOCK_HINT if unlocked is None else _UNLOCKED, status=FAILED)
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
         else:

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Final
 
-from mcp_workbench.cli.commands.check import Finding, about_programs, about_sign_ins, connect
+from mcp_workbench.cli.commands.check import Finding, about_lock, about_programs, about_sign_ins, connect
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
@@ -66,6 +66,14 @@ def _agents_programs(subject: Examined) -> list[Diagnosis]:
     return [Diagnosis("error", "agents' programs", text, package_hint("pydantic-monty"))]
 
 
+def _lock(subject: Examined) -> list[Diagnosis]:
+    """Report a lock file that is missing or cannot be used."""
+    if subject.config is None or (problem := about_lock(subject.config)) is None:
+        return []
+    severity: Severity = "error" if subject.config.lock == "enforce" else "warning"
+    return [Diagnosis(severity, "lock", problem.message, problem.hint or "")]
+
+
 CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("programs", doctor_checks.programs),
     ("secrets", doctor_checks.secrets),
@@ -76,6 +84,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("approvals", doctor_checks.approvals),
     ("cluster", _cluster),
     ("agents' programs", _agents_programs),
+    ("lock", _lock),
     ("sandbox", doctor_checks.sandboxes),
     ("versions", doctor_checks.versions),
     ("limits", doctor_checks.limits),
