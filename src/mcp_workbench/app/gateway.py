@@ -167,10 +167,8 @@ class Gateway(ProcessOwner):
         await self.gate.prepare(self.config)
         self.gate.use_prepared(self.catalog.entries())
         self.is_open = True
-        if self.config.programs is not None and not self.options.ends_with_command and not _can_run_programs():
-            from mcp_workbench.programs import NO_INTERPRETER
-
-            log.warning("%s: run_program is not offered. hint: mcp-workbench doctor", NO_INTERPRETER)
+        if not self.options.ends_with_command and (missing := about_programs(self.config)) is not None:
+            log.warning("%s; run_program is not offered. hint: mcp-workbench doctor", missing)
         start_task = self.runtime.start_task
         self.lists = Lists(
             self.catalog,
@@ -552,10 +550,13 @@ def make_face(
     return face
 
 
-def _can_run_programs() -> bool:
-    from mcp_workbench.programs import is_installed
+def about_programs(config: WorkbenchConfig) -> str | None:
+    """Return why agents' programs, if they are on, cannot run."""
+    if config.programs is None:
+        return None
+    from mcp_workbench import programs
 
-    return is_installed()
+    return None if programs.is_installed() else programs.NO_INTERPRETER
 
 
 def _face_settings(
@@ -568,7 +569,7 @@ def _face_settings(
         config.pin,
         config.check_arguments,
         config.splits_use_tool,
-        config.programs is not None and _can_run_programs(),
+        config.programs is not None and about_programs(config) is None,
         config.clients,
         state=options.state,
         use=use_memory,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.app.gateway import Options
+from mcp_workbench.app.gateway import Options, about_programs
 from mcp_workbench.cli.commands.list import counted
 from mcp_workbench.cli.engine import Engine, StartingPlaces
 from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
@@ -109,15 +109,6 @@ def about_policy(config: WorkbenchConfig) -> list[str]:
     from mcp_workbench.cli.commands.policy import never_taking_effect
 
     return never_taking_effect(config)
-
-
-def about_programs(config: WorkbenchConfig) -> str | None:
-    """Return why agents' programs, if they are on, cannot run."""
-    if config.programs is None:
-        return None
-    from mcp_workbench import programs
-
-    return None if programs.is_installed() else programs.NO_INTERPRETER
 
 
 def about_lock(config: WorkbenchConfig) -> ConfigError | None:

@@ -11,7 +11,8 @@ import threading
 import time
 from typing import Final
 
-from mcp_workbench.cli.commands.check import Finding, about_lock, about_programs, about_sign_ins, connect
+from mcp_workbench.app.gateway import about_programs
+from mcp_workbench.cli.commands.check import Finding, about_lock, about_sign_ins, connect
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
