@@ -402,6 +402,16 @@ async def test_refusals_by_policy_or_face_are_counted_as_refused(tmp_path: Path)
     assert [name for name, _ in server.calls] == ["work"]
 
 
+async def test_the_longest_call_is_known_of_calls_that_are_only_counted(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, {"box": {"s": Server(tool("work"))}}) as seen:
+        figures = seen.gateway.runtime.count_calls()
+        await seen.use("box/s/work")
+        (row,) = (each for each in figures.totals().rows if each.item == "work")
+        row.at_once.longest = 0.0
+        await seen.use("box/s/work")
+        assert row.at_once.longest > 0.0
+
+
 async def test_a_call_to_be_approved_elsewhere_has_not_failed(tmp_path: Path) -> None:
     policy = [{"tools": ["box/s/drop"], "then": "ask"}, {"then": "allow"}]
     async with workbench_with(tmp_path, {"box": {"s": Server(tool("drop"))}}, policy=policy) as seen:
