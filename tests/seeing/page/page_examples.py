@@ -101,7 +101,7 @@ def state(now: float | None = None) -> dict[str, Any]:
                 starts=1,
                 since=now - 5 * 3600,
             ),
-            _server("dev", "sentry", "known", why="starts when it is first used"),
+            _server("dev", "sentry", "unused", why="starts when it is first used"),
             _server(
                 "data",
                 "postgres",
