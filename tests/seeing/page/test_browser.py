@@ -329,10 +329,10 @@ def test_tools_are_listed_again_when_a_toolbox_has_changed(page: Page, api: Scri
 
 def test_servers_say_state_cause_and_what_was_not_measured(page: Page) -> None:
     show(page, "servers")
-    failed, known = (page.locator(".servers li").filter(has_text=name).inner_text() for name in ("postgres", "sentry"))
+    failed, unused = (page.locator(".servers li").filter(has_text=name).inner_text() for name in ("postgres", "sentry"))
 
     assert "failed" in failed and page_examples.CAUSE in failed
-    assert "known" in known and re.search(r"–\s+p95", known)
+    assert "unused" in unused and re.search(r"–\s+p95", unused)
     assert "since" in page.locator("#view-servers .note").inner_text()
 
 
