@@ -61,7 +61,7 @@ async def test_the_aggregator_with_a_plain_file(bench: Bench, era: str) -> None:
         assert (await seen.client.call_tool("two__odd__name", {"n": 1}))["structuredContent"] == {"n": 1}
         with pytest.raises(RpcError, match="-32600"):
             await seen.client.call_tool("other")
-        with pytest.raises(RpcError, match="-32602"):
+        with pytest.raises(RpcError, match="-32600"):
             await seen.client.call_tool("echo")
         with pytest.raises(RpcError, match="-32601"):
             await seen.client.call_tool("one__other")

@@ -365,6 +365,12 @@ def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faul
 MAY_TELL_THE_TIME = {
     "app/metrics_page.py": "tells monitoring since when it counts",
     "app/page_workbench.py": "tells people when something happened",
+    "seeing/page/shown_calls.py": "tells people when a call was made",
+    "app/use_memory.py": "the day on which something was learned, which outlives this process",
+    "setup/client_changes.py": "when a backup was made, which outlives this process",
+    "signin/dpop.py": "when a proof was signed, for the clock of whoever reads it",
+    "signin/shared_sign_ins.py": "when a token ends, by its issuer's clock",
+    "team/policy/shared_approvals.py": "when an approval ends that other machines know",
     "seeing/process_figures.py": "tells monitoring when the process began",
     "app/client_sign_ins.py": "when somebody signed in, which may have been elsewhere; if it is wrong, they are asked again",
     "engine/catalog/manifests.py": "the age of files; what is dropped too early is learnt again",

