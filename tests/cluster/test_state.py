@@ -280,7 +280,8 @@ async def test_common_values_that_were_lost_are_shown_as_lost_and_those_out_of_r
         one = await instances.start()
         one.follow(NAMED_KEY, shown.append)
         one.keep(NAMED_KEY, "", "a", b"1")
-        await until(lambda: shown and shown[-1] == {"a": b"1"})
+        # It is shown as soon as it waits to be written, and is lost only once it was written.
+        await until(lambda: shown and shown[-1] == {"a": b"1"} and not one.waiting)
         await server.kill()
         await until(lambda: one.link.is_away)
         seen = len(shown)
@@ -353,6 +354,15 @@ async def test_sentinels_say_which_server_to_use_now(tmp_path: Path) -> None:
         await master.kill()
         await until_run(link, ("SET", "a", "2"))
         assert await link.run([("GET", "a")]) == [b"2"]
+        before = len(await clients_of(sentinel))
+        await link.close()
+        assert before == 2 and len(await clients_of(sentinel)) == 1, "the only one left is the one that asks"
+        with pytest.raises(StateAway, match="has left the cluster"):
+            await link.run([("GET", "a")], is_probe=True)
+
+
+async def clients_of(server: StateServer) -> list[bytes]:
+    return (await server.command("CLIENT", "LIST")).splitlines()
 
 
 async def until_run(

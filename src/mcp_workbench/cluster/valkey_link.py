@@ -76,6 +76,7 @@ class ValkeyLink:
             self._listening: Valkey = connect(url, options)
         except ValueError as error:
             raise ConfigError(f"the address of the cluster's state cannot be used: {error}") from None
+        self._is_closed = False
         # Many users may arrive at once: they share a few connections, and the round trips on them.
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS_TO_STATE)
         self._asked: deque[_Asked] = deque()
@@ -95,6 +96,9 @@ class ValkeyLink:
 
     async def run(self, commands: Sequence[tuple[Argument, ...]], *, is_probe: bool = False) -> list[Any]:
         """Run these in one round trip and return their replies. Raises `StateAway`."""
+        if self._is_closed:
+            # A connection that is made now would have no owner.
+            raise StateAway("this instance has left the cluster")
         if self.problem is not None and not is_probe:
             raise StateAway(self.problem)
         asked = _Asked(commands)
@@ -191,10 +195,11 @@ class ValkeyLink:
                 _raise_if_cancelled()
 
     async def close(self) -> None:
+        self._is_closed = True
         for trip in self._trips:
             trip.cancel()
         await asyncio.gather(*self._trips, return_exceptions=True)
-        for client in (self._client, self._listening):
+        for client in (*_clients_of(self._client), *_clients_of(self._listening)):
             with contextlib.suppress(OSError, TimeoutError, _errors()):
                 async with asyncio.timeout(STATE_TIMEOUT):
                     await client.aclose()
@@ -242,6 +247,12 @@ def _through_sentinels(url: str, options: dict[str, Any]) -> Valkey:
     own = {"socket_timeout": STATE_TIMEOUT, "socket_connect_timeout": STATE_TIMEOUT, "retry": options["retry"]}
     known = Sentinel(sentinels, sentinel_kwargs=own, **options)  # type: ignore[no-untyped-call]
     return cast("Valkey", known.master_for(service, db=database))
+
+
+def _clients_of(client: Valkey) -> list[Valkey]:
+    """This client, and those by which it asks Sentinels: the library leaves them open."""
+    known = getattr(client.connection_pool, "sentinel_manager", None)
+    return [client, *(known.sentinels if known is not None else ())]
 
 
 def sentinels_of(url: str) -> tuple[list[tuple[str, int]], str, int]:

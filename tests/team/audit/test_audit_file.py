@@ -472,14 +472,14 @@ def test_a_file_of_exactly_the_largest_size_is_rotated(path: Path, file: AuditFi
 
 
 def test_after_logrotate_the_next_file_has_the_number_of_its_first_line(path: Path) -> None:
-    file = opened(path, largest=300, kept=99)
+    file = opened(path, largest=2000, kept=99)
     write(file, 1)
     path.rename(path.with_name("moved"))
     path.touch()
     inode = path.stat().st_ino
     write(file, 2)
     assert path.stat().st_ino == inode and not list(path.parent.glob("*.replaced-*"))
-    for number in range(5):
+    for number in range(20):
         write(file, number)
     oldest = rotated_files(str(path))[0]
     assert (Path(oldest).suffix, lines(oldest)[0]["seq"]) == (".2", 2) and verify(str(path)).findings == []
