@@ -362,7 +362,8 @@ async def test_sentinels_say_which_server_to_use_now(tmp_path: Path) -> None:
 
 
 async def clients_of(server: StateServer) -> list[bytes]:
-    return (await server.command("CLIENT", "LIST")).splitlines()
+    listed: bytes = await server.command("CLIENT", "LIST")
+    return listed.splitlines()
 
 
 async def until_run(
