@@ -112,6 +112,32 @@ async def test_second_decision_learns_of_the_first(here: Instance, there: Instan
     assert await there.shared.decide(ApprovalRequest(id), "ben", "page") == reply
 
 
+async def test_of_two_who_decide_at_once_one_learns_that_the_other_did(
+    here: Instance, there: Instance, server: SharedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = here.wait()
+    server.settle()
+    told: list[tuple[str, bytes]] = []
+    with monkeypatch.context() as patched:
+        # Both are on their way before the first arrives.
+        patched.setattr(there.state, "tell", lambda subject, body: told.append((subject, body)))
+        deciding = [
+            asyncio.create_task(there.shared.decide(ApprovalRequest(id, denies=denies), by, "page"))
+            for by, denies in (("ada", False), ("ben", True))
+        ]
+        async with asyncio.timeout(10):
+            while len(told) < 2:
+                await asyncio.sleep(0)
+    for each in told:
+        there.state.tell(*each)
+    first, second = await asyncio.gather(*deciding)
+    assert first == ApprovalReply("box/server/tool")
+    assert second == ApprovalReply(decided="approved by ada at there")
+    assert here.approvals.denier("ann", "digest") is None
+    later = await there.shared.decide(ApprovalRequest(id), "cem", "page")
+    assert later == second, "and so does whoever comes later"
+
+
 async def test_call_of_an_instance_that_has_ended_cannot_be_decided(
     here: Instance, there: Instance, server: SharedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

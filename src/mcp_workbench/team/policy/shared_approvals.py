@@ -8,6 +8,7 @@ for a single call or a session stay there. Owns what waits elsewhere; what waits
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import time
 from collections import OrderedDict
@@ -73,11 +74,16 @@ class _ToldDecision(Struct, rename="camel"):
     wanted: ApprovalRequest
     by: str
     peer: str
+    # Tells it from other decisions about the same call.
+    key: str
 
 
 class _ToldReply(Struct):
     id: str
     reply: ApprovalReply
+    key: str
+    # What was decided about the call, and by whom, for all others who want to decide.
+    outcome: str
 
 
 _decode_call: Final = Decoder(CallElsewhere).decode
@@ -106,7 +112,7 @@ class SharedApprovals:
         # What waits here, as it was left; and what waits elsewhere. By id.
         self._left: dict[str, bytes] = {}
         self._elsewhere: dict[str, CallElsewhere] = {}
-        # What became of calls elsewhere, and who waits for a reply.
+        # What became of calls elsewhere; and who waits for a reply, by the key of their decision.
         self._decided: OrderedDict[str, str] = OrderedDict()
         self._replies: dict[str, asyncio.Future[ApprovalReply]] = {}
 
@@ -234,15 +240,16 @@ class SharedApprovals:
         if wanted.only_shows:
             whole = call.arguments if call.whole is None else call.whole.decode(errors="backslashreplace")
             return ApprovalReply(f"{one_line(f'{call.place} for {call.principal or LOCAL}')}\n{whole}")
-        reply = self._replies.setdefault(id, asyncio.get_running_loop().create_future())
-        self._state.tell(_DECIDE, encode(_ToldDecision(wanted, f"{by} at {self._host}", peer)))
+        key = secrets.token_hex(8)
+        reply = self._replies[key] = asyncio.get_running_loop().create_future()
+        self._state.tell(_DECIDE, encode(_ToldDecision(wanted, f"{by} at {self._host}", peer, key)))
         try:
             async with asyncio.timeout(DECISION_TIMEOUT):
-                return await asyncio.shield(reply)
+                return await reply
         except TimeoutError:
             return ApprovalReply(problem=UNANSWERED)
         finally:
-            self._replies.pop(id, None)
+            del self._replies[key]
 
     def _on_told_decision(self, body: bytes) -> None:
         try:
@@ -253,7 +260,8 @@ class SharedApprovals:
             return
         reply = self._decide(told.wanted, told.by, told.peer)
         if reply.found is not None or reply.decided is not None:
-            self._state.tell(_DECIDED, encode(_ToldReply(told.wanted.id, reply)))
+            outcome = reply.decided or f"{'denied' if told.wanted.denies else 'approved'} by {told.by}"
+            self._state.tell(_DECIDED, encode(_ToldReply(told.wanted.id, reply, told.key, outcome)))
 
     def _on_told_reply(self, body: bytes) -> None:
         try:
@@ -261,10 +269,9 @@ class SharedApprovals:
         except MsgspecError:
             return
         self._elsewhere.pop(told.id, None)
-        waiter = self._replies.get(told.id)
+        waiter = self._replies.get(told.key)
         if waiter is not None and not waiter.done():
             waiter.set_result(told.reply)
-        if told.reply.decided is not None:
-            self._decided[told.id] = told.reply.decided
-            if len(self._decided) > MAX_DECIDED:
-                self._decided.popitem(last=False)
+        self._decided[told.id] = told.outcome
+        if len(self._decided) > MAX_DECIDED:
+            self._decided.popitem(last=False)
