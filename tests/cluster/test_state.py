@@ -422,3 +422,17 @@ async def test_versions_do_not_write_common_values_over_each_others() -> None:
         for format in (SEAL_FORMAT, SEAL_FORMAT + 1):
             other = await instances.start(format=format)
             assert await other.find_all(NAMED_KEY, "") == {"key": b"%d" % format}
+
+
+async def test_holder_that_is_late_reads_what_another_has_stored() -> None:
+    async with running() as (_, instances):
+        one, other = await instances.start(), await instances.start()
+        late = await one.claim(SIGN_IN, "ann", "server", 0.05)
+        assert late is not None
+        async with asyncio.timeout(PATIENCE):
+            while (lease := await other.claim(SIGN_IN, "ann", "server", 5.0)) is None:
+                await asyncio.sleep(0.01)
+        assert await lease.finish(b"theirs")
+        assert not await late.finish(b"late")
+        assert await one.find_all(SIGN_IN, "ann") == {"server": b"theirs"}
+        assert one.refused == 0

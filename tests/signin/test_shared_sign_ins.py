@@ -23,6 +23,7 @@ from mcp_workbench.signin.shared_sign_ins import SharedSignIns
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
 from mcp_workbench.signin.store import SignInRecord, TokenStore
+from mcp_workbench.signin.store_location import StoreUnusable
 from tests.signin.authority import SignInSetup, sign_in_setup
 from tests.support.cluster_machines import StateServer, free_port, needs_state_server
 
@@ -185,6 +186,13 @@ async def until_back(state: ClusterState) -> None:
                 await asyncio.sleep(0.01)
 
 
+async def lose_everything(at: Cluster) -> None:
+    """The state server starts again, empty; no heartbeat has noticed it yet."""
+    for state in at.states:
+        await state.beat()
+    await at.server.command("FLUSHALL")
+
+
 async def sent_and_gone(at: Cluster, machine: SignInSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """This instance dies after the authorization server has exchanged the token, and before it stores anything."""
 
@@ -266,6 +274,7 @@ async def test_state_that_lost_everything_gets_the_newest_sign_in(
         await at.look(b)
         await expire(at, a, b)
         assert await a.call() == 200
+        newest = a.record.access_token
         for state in at.states:
             await state.beat()
         await at.server.kill()
@@ -278,3 +287,164 @@ async def test_state_that_lost_everything_gets_the_newest_sign_in(
             await b.source._renew(b.record.access_token)
         await arrive(b)
         assert b.record == a.record
+        assert b.record.access_token == newest
+
+
+async def test_nothing_is_refreshed_before_the_heartbeat_has_noticed_that_everything_is_lost(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as at:
+        a, b, c = await signed_in(at, "b", "c")
+        await expire(at, a, b, c)
+        assert await a.call() == 200
+        await at.look(b, c)
+        await b.change(over)
+        await lose_everything(at)
+        with pytest.raises(NotNow, match="lost everything"):
+            await b.call()
+        # Neither where one with an older token has left that again.
+        await at.look(b)
+        await c.change(over)
+        with pytest.raises(NotNow, match="lost everything"):
+            await c.call()
+        assert at.first.authority.refreshes == 1
+
+
+async def test_sign_in_that_the_state_alone_has_lost_is_left_again_before_it_is_refreshed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RECOVERY_SECONDS", 0.2)
+    async with cluster(tmp_path) as at:
+        a, b = await signed_in(at, "b")
+        await at.look(b)
+        await expire(at, a, b)
+        assert await a.call() == 200
+        (key,) = await at.server.command("KEYS", "*}:sign-in:*")
+        await at.server.command("DEL", key)
+        with pytest.raises(NotNow, match="lost everything"):
+            await b.call()
+        await at.look(b)
+        await arrive(a)
+        await at.look(a)
+        await asyncio.sleep(0.2)
+        assert await b.call() == 200
+        assert at.first.authority.refreshes == 1
+
+
+@pytest.mark.parametrize("is_left_again", [False, True])
+async def test_state_emptied_in_the_middle_of_a_refresh_gets_the_new_token(tmp_path: Path, is_left_again: bool) -> None:
+    async with cluster(tmp_path) as at:
+        a, b = await signed_in(at, "b")
+        await at.look(b)
+        await expire(at, a, b)
+        assert a.sign_ins.shared is not None
+        async with a.sign_ins.shared.refreshing(a.target.principal, a.target.server, 1.0) as turn:
+            await turn.send()
+            await lose_everything(at)
+            if is_left_again:
+                await at.states[1].beat()
+                await at.look(b)
+            await turn.store([replace(a.record, access_token="new", obtained_at=time.time())])
+        await arrive(b)
+        assert b.record.access_token == "new"
+
+
+async def test_end_of_a_refresh_is_written_when_the_state_is_back_and_empty(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as at:
+        a, b = await signed_in(at, "b")
+        await at.look(b)
+        await expire(at, a, b)
+        assert a.sign_ins.shared is not None
+        for state in at.states:
+            await state.beat()
+        async with a.sign_ins.shared.refreshing(a.target.principal, a.target.server, 1.0) as turn:
+            await turn.send()
+            await at.server.kill()
+            await turn.store([replace(a.record, access_token="new", obtained_at=time.time())])
+        await at.server.start()
+        for machine, state in ((b, at.states[1]), (a, at.states[0])):
+            await until_back(state)
+            await at.look(machine)
+        await arrive(b)
+        assert b.record.access_token == "new"
+
+
+async def test_user_who_has_signed_out_stays_so_if_everything_is_lost(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as at:
+        a, _ = await signed_in(at, "b")
+        await a.sign_ins.sign_out(a.target)
+        await at.look(a)
+        await lose_everything(at)
+        await at.states[0].beat()
+        await at.look(a)
+        # Its machine was off meanwhile.
+        restarted = await at.machine("b")
+        assert restarted.target.find(restarted.sign_ins.store.read()) is not None
+        await at.look(restarted)
+        await arrive(a)
+        for each in (restarted, a):
+            with pytest.raises(SignInNeeded):
+                await each.call()
+
+
+async def test_sign_in_of_another_instance_is_taken_over_once_the_store_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path) as at:
+        a, b = await at.machine("a"), await at.machine("b")
+        await at.look(a, b)
+        await a.log_in()
+        await at.look(a)
+        assert b.sign_ins.shared is not None
+
+        async def fail(*_: object) -> None:
+            raise StoreUnusable("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(b.sign_ins.store, "change", fail)
+            with pytest.raises(StoreUnusable):
+                await arrive(b)
+        await at.look(b)
+        assert await b.call() == 200
+
+
+async def test_sign_in_of_another_instance_is_taken_over_once_the_state_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path) as at:
+        a, b = await at.machine("a"), await at.machine("b")
+        await at.look(a, b)
+        await a.log_in()
+        await at.look(a)
+
+        async def fail(*_: object) -> None:
+            raise StateUnavailable("it is away")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(at.states[1], "find_all", fail)
+            with pytest.raises(StateUnavailable):
+                await arrive(b)
+        await at.look(b)
+        assert await b.call() == 200
+
+
+async def test_sign_in_that_is_lost_while_it_is_shared_is_shared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path) as at:
+        (a,) = await signed_in(at)
+        await a.change(due)
+        shared = a.sign_ins.shared
+        assert shared is not None
+        share = shared._share
+
+        async def share_and_lose(place: tuple[str, str], *, is_users: bool) -> bool:
+            is_shared = await share(place, is_users=is_users)
+            await lose_everything(at)
+            await at.states[0].beat()
+            return is_shared
+
+        with monkeypatch.context() as patched:
+            patched.setattr(shared, "_share", share_and_lose)
+            await at.look(a)
+        assert not await at.server.command("KEYS", "*}:sign-in:*")
+        await at.look(a)
+        assert await at.server.command("KEYS", "*}:sign-in:*")

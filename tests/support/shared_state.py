@@ -72,7 +72,9 @@ class SharedState(LastingState):
         return self._server.values.get((kind, principal, name))
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
-        return {} if self._server.is_away else self._all(kind, principal)
+        if self._server.is_away:
+            raise StateUnavailable("it is away")
+        return self._all(kind, principal)
 
     def _all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
         return {name: value for (of, who, name), value in self._server.values.items() if (of, who) == (kind, principal)}

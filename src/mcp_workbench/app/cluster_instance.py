@@ -157,14 +157,16 @@ class ClusterInstance:
         """Read what other instances have left for a user."""
         gateway = self._gateway
         assert gateway is not None
-        opened, tasks, approved = await asyncio.gather(
-            *(self.state.find_all(kind, principal) for kind in (OPENED, TASK, APPROVAL))
-        )
-        if self.state.link.is_away:
+        try:
+            opened, tasks, approved = await asyncio.gather(
+                *(self.state.find_all(kind, principal) for kind in (OPENED, TASK, APPROVAL))
+            )
+            if (shared := self._shared_sign_ins()) is not None:
+                # If it cannot be stored now, it is tried again.
+                with contextlib.suppress(DownstreamError):
+                    await shared.arrive(principal)
+        except StateUnavailable:
             return
-        if (shared := self._shared_sign_ins()) is not None:
-            with contextlib.suppress(DownstreamError):
-                await shared.arrive(principal)
         views = gateway.router.views
         for left in opened.values():
             try:

@@ -8,7 +8,7 @@ server that has lost everything: it is at least the server's clock. Knows nothin
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mcp_workbench.cluster.valkey_link import ValkeyLink
 
@@ -71,12 +71,18 @@ class Lease:
         self.sealed: bytes | None = sealed
         self.value: bytes | None = None
         self.seal: Callable[[bytes], bytes] = bytes
+        # Called with what was sealed and stored.
+        self.on_stored: Callable[[bytes], object] = len
 
     async def mark(self, mark: str) -> bool:
         return await self._run(_MARK, self._milliseconds, mark)
 
     async def finish(self, value: bytes) -> bool:
-        return await self._run(_FINISH, 1, self._place.field, self.seal(value), self._place.lifetime)
+        sealed = self.seal(value)
+        is_stored = await self._run(_FINISH, 1, self._place.field, sealed, self._place.lifetime)
+        if is_stored:
+            self.on_stored(sealed)
+        return is_stored
 
     async def release(self, *, settles: bool = False) -> bool:
         return await self._run(_FINISH, int(settles), self._place.field, b"", self._place.lifetime)
@@ -87,9 +93,11 @@ class Lease:
         return bool(done)
 
 
-async def claim(link: ValkeyLink, place: LeasedPlace, holder: str, seconds: float) -> Lease | None:
-    """None: another one has it. Raises `StateAway`."""
+async def claim(
+    link: ValkeyLink, place: LeasedPlace, holder: str, seconds: float, then: tuple[str, ...]
+) -> tuple[Lease | None, Any]:
+    """None: another one has it. With the reply to a command that is run after it. Raises `StateAway`."""
     milliseconds = int(seconds * 1000)
     command = ("EVAL", _CLAIM, 3, *place.keys, holder, milliseconds, place.field, place.lifetime)
-    (found,) = await link.run([command])
-    return None if not found else Lease(link, place, holder, milliseconds, found)
+    found, reply = await link.run([command, then])
+    return None if not found else Lease(link, place, holder, milliseconds, found), reply

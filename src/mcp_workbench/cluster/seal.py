@@ -83,11 +83,15 @@ class Seal:
         """The same for the same key, and telling nothing about it."""
         return self.hidden("key").encode()
 
-    def close(self, kind: str, principal: str, name: str, value: bytes, lifetime: float) -> bytes:
+    def close(
+        self, kind: str, principal: str, name: str, value: bytes, lifetime: float, *, is_certain: bool = True
+    ) -> bytes:
+        """`is_certain`: it will be written. If not, older values count until it is opened."""
         place = self._place(kind, principal, self.hidden(kind, principal, name))
         now = self._now()
         written = max(int(now * 1e9), self._seen.get(place, 0) + 1)
-        self._note(place, written)
+        if is_certain:
+            self._note(place, written)
         return self._encrypted(_encode(_Sealed(written, now + lifetime, name, value)), place)
 
     def open(self, kind: str, principal: str, hidden: str, sealed: bytes) -> OpenedValue:

@@ -193,9 +193,9 @@ class ClusterState(LastingState):
         """Counts the changes of a kind that is followed, so that a heartbeat notices one whose notice was lost."""
         return f"{self._prefix}changes-{self._seal.format}:{kind.name}"
 
-    def _sealed(self, place: _Place, value: bytes) -> bytes:
+    def _sealed(self, place: _Place, value: bytes, *, is_certain: bool = True) -> bytes:
         kind, principal, name = place
-        return self._seal.close(kind.name, principal, name, value, kind.lifetime)
+        return self._seal.close(kind.name, principal, name, value, kind.lifetime, is_certain=is_certain)
 
     def _listed_at(self, kind: StateKind, principal: str) -> str:
         # Whoever misses a common value writes it again: two versions that cannot read each other's would do so forever.
@@ -221,10 +221,7 @@ class ClusterState(LastingState):
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
         principal = self._owner(kind, principal)
-        try:
-            (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))])
-        except StateAway:
-            return {}
+        (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))])
         return await self._opened(kind, principal, found)
 
     async def _opened(self, kind: StateKind, principal: str, found: Any) -> dict[str, bytes]:
@@ -281,10 +278,15 @@ class ClusterState(LastingState):
             hidden,
             int(kind.lifetime),
         )
-        lease = await claim(self.link, place, f"{self.instance} {secrets.token_hex(8)}", seconds)
+        holder = f"{self.instance} {secrets.token_hex(8)}"
+        lease, last_beat = await claim(self.link, place, holder, seconds, self._last_beat())
         if lease is None:
             return None
-        lease.seal = lambda value: self._sealed((kind, principal, name), value)
+        if last_beat is None and self._has_beaten:
+            # Whoever has to keep things again learns of it before the lease is used, not with the next heartbeat.
+            await self.beat()
+        lease.seal = lambda value: self._sealed((kind, principal, name), value, is_certain=False)
+        lease.on_stored = lambda sealed: self._note_stored(kind, principal, hidden, sealed)
         if lease.sealed is not None:
             try:
                 lease.value = self._seal.open(kind.name, principal, hidden, lease.sealed).value
@@ -294,6 +296,11 @@ class ClusterState(LastingState):
                     await lease.release()
                     raise StateUnavailable("another version of the workbench wrote it") from None
         return lease
+
+    def _note_stored(self, kind: StateKind, principal: str, hidden: str, sealed: bytes) -> None:
+        """Only now, what is older is out of date: a holder that is late stores nothing."""
+        with contextlib.suppress(SealRefused):
+            self._seal.open(kind.name, principal, hidden, sealed)
 
     # ── following ──
 
@@ -437,9 +444,7 @@ class ClusterState(LastingState):
         """Say that we are there, and find out whether the server is, and still has what was left there. Raises
         `StateAway`."""
         was_away, place = self.link.is_away, (INSTANCE, "", self.instance)
-        hidden = self._seal.hidden(INSTANCE.name, "", self.instance)
-        # Our last heartbeat is missing if the server has started empty.
-        commands: list[tuple[str | bytes | int, ...]] = [("HGET", self._listed_at(INSTANCE, ""), hidden)]
+        commands: list[tuple[str | bytes | int, ...]] = [self._last_beat()]
         commands += [*self._written(place, self.describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
         # The first to come says which key is used: names are hidden with it, so with a wrong one nothing is found.
         commands += [("SET", self.key_mark_at, self._seal.key_mark, "NX", "EX", KEY_MARK_SECONDS)]
@@ -456,6 +461,10 @@ class ClusterState(LastingState):
                 keep_again()
         if was_away or self._pending:
             self._has_work.set()
+
+    def _last_beat(self) -> tuple[str, ...]:
+        """Our last heartbeat is missing if the server has started empty."""
+        return "HGET", self._listed_at(INSTANCE, ""), self._seal.hidden(INSTANCE.name, "", self.instance)
 
     @property
     def key_mark_at(self) -> str:

@@ -130,7 +130,7 @@ class LastingState:
         return None
 
     async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
-        """All copies of this kind that were left for this principal, by name."""
+        """All copies of this kind that were left for this principal, by name. Raises `StateUnavailable`."""
         return {}
 
     def follow(self, kind: StateKind, changed: Callable[[dict[str, bytes]], None]) -> None:

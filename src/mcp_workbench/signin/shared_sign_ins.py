@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
@@ -35,8 +37,11 @@ SIGN_IN_CHECK_INTERVAL: Final = 1.0
 # After the state has lost everything: time for all instances to leave again what they know. Whoever refreshed before
 # that might send a token that another one has exchanged.
 RECOVERY_SECONDS: Final = 3.0
+# For the lease on a sign-in that the state has lost while it was refreshed. Others hold it for two round trips.
+STORE_AGAIN_TIMEOUT: Final = 2.0
+# Sign-ins that the state is known to have, those that have ended included.
+MAX_LEFT: Final = 100_000
 _CHANGED: Final = "sign-in"
-_SENT: Final = "sent"
 
 # A principal and a server.
 _Place = tuple[str, str]
@@ -54,26 +59,20 @@ class _LeftSignIn(Struct):
 _decode: Final = Decoder(_LeftSignIn).decode
 
 
-class _Unfinished(Struct, frozen=True):
-    """What could not be written when a turn ended. None: nothing but that it has ended."""
-
-    lease: StateLease
-    value: bytes | None
-
-    async def finish(self) -> bool:
-        """Raises `StateUnavailable`."""
-        if self.value is None:
-            return await self.lease.release(settles=True)
-        return await self.lease.finish(self.value)
-
-
 class SharedTurn:
     """The turn of this instance to refresh the sign-in of one principal to one server."""
 
-    def __init__(self, lease: StateLease, left: _LeftSignIn | None, unfinished: list[_Unfinished]) -> None:
+    def __init__(self, shared: SharedSignIns, place: _Place, lease: StateLease, left: _LeftSignIn | None) -> None:
+        self._shared = shared
+        self.place = place
         self._lease = lease
         self._left = left
-        self._unfinished = unfinished
+        # The time of what is refreshed: whatever is newer was stored by somebody else meanwhile.
+        self.began_at = shared.left_at(place) if left is None else left.at
+        # What is to be stored; None: nothing but that the turn is over.
+        self.new: _LeftSignIn | None = None
+        # Says that the refresh token was sent, and by whom.
+        self.mark = secrets.token_hex(8)
         self._has_failed = False
         self._is_over = False
 
@@ -85,7 +84,7 @@ class SharedTurn:
     async def send(self) -> None:
         """The refresh token is about to be sent. Raises `NotNow`; then it must not be."""
         try:
-            is_ours = await self._lease.mark(_SENT)
+            is_ours = await self._lease.mark(self.mark)
         except StateUnavailable as error:
             raise _away(error) from None
         if not is_ours:
@@ -93,16 +92,17 @@ class SharedTurn:
 
     async def store(self, records: list[SignInRecord], *, is_reusable: bool = False) -> None:
         """Raises `NotNow` if another instance has taken over: what that has stored counts."""
-        written = _written(records, self._left, is_reusable=is_reusable)
+        self.new = _newer(records, self.began_at, is_reusable=is_reusable)
         self._is_over = True
         try:
-            is_stored = await self._lease.finish(written)
+            is_stored = await self.finish() or await self._shared.store_again(self)
         except StateUnavailable:
             # Our own store has it, and as long as the mark is there, no other instance sends the token before it.
-            self._unfinished.append(_Unfinished(self._lease, written))
-            return
+            self._shared.unfinished.append(self)
+            is_stored = True
         if not is_stored:
             raise NotNow("another instance has taken over while this one refreshed", hint="try again later")
+        self._shared.note(self.place, self.new.at)
 
     def fail(self) -> None:
         """There is no telling whether it was exchanged. If it was not, another attempt is all that is needed."""
@@ -116,7 +116,13 @@ class SharedTurn:
             await self._lease.release(settles=self._has_failed)
         except StateUnavailable:
             if self._has_failed:
-                self._unfinished.append(_Unfinished(self._lease, None))
+                self._shared.unfinished.append(self)
+
+    async def finish(self) -> bool:
+        """Write what is to be written at the end. False: the lease is gone. Raises `StateUnavailable`."""
+        if self.new is None:
+            return await self._lease.release(settles=True)
+        return await self._lease.finish(encode(self.new))
 
 
 class SharedSignIns:
@@ -132,8 +138,12 @@ class SharedSignIns:
         self._dirty: dict[_Place, bool] = {}
         # Users who have signed in or out elsewhere.
         self._told: set[str] = set()
-        self._unfinished: list[_Unfinished] = []
+        # Turns whose end could not be written.
+        self.unfinished: list[SharedTurn] = []
+        # When that was changed which the state has, as far as we know; also of those who have signed out.
+        self._left_at: OrderedDict[_Place, float] = OrderedDict()
         self._recovers_until = 0.0
+        self._times_emptied = 0
         state.on_told(_CHANGED, lambda body: self._told.add(body.decode(errors="replace")))
         state.on_emptied(self._on_emptied)
 
@@ -142,25 +152,53 @@ class SharedSignIns:
     @contextlib.asynccontextmanager
     async def refreshing(self, principal: str, server: str, seconds: float) -> AsyncIterator[SharedTurn]:
         """Wait for the turn, and take over what others have stored since. Raises `NotNow`."""
-        if time.monotonic() < self._recovers_until:
-            raise NotNow("the cluster's state has lost everything and is being filled again", hint="try again later")
+        self._raise_if_recovering()
+        place = principal, server
         try:
-            async with asyncio.timeout(seconds):
-                # Polled: the holder may be on any machine, and may have ended.
-                while (lease := await self._claim(principal, server)) is None:  # noqa: ASYNC110
-                    await asyncio.sleep(LEASE_CHECK_INTERVAL)
-        except TimeoutError:
-            raise NotNow(f"another instance refreshes this sign-in for {seconds:g} s", hint="try again later") from None
+            lease = await self._wait_for_lease(place, seconds)
         except StateUnavailable as error:
             raise _away(error) from None
+        if lease is None:
+            raise NotNow(f"another instance refreshes this sign-in for {seconds:g} s", hint="try again later")
         left = _read(lease.value)
-        turn = SharedTurn(lease, left, self._unfinished)
+        if left is None and place in self._left_at:
+            # Lost alone, or before our heartbeat could notice it.
+            self._on_emptied()
+        turn = SharedTurn(self, place, lease, left)
         try:
+            self._raise_if_recovering()
             if left is not None:
-                await self._adopt({(principal, server): left})
+                await self._adopt({place: left})
             yield turn
         finally:
             await turn.end()
+
+    def _raise_if_recovering(self) -> None:
+        if time.monotonic() < self._recovers_until:
+            raise NotNow("the cluster's state has lost everything and is being filled again", hint="try again later")
+
+    async def _wait_for_lease(self, place: _Place, seconds: float) -> StateLease | None:
+        """None if others have it all the time. Raises `StateUnavailable`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Polled: the holder may be on any machine, and may have ended.
+                while (lease := await self._claim(*place)) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(LEASE_CHECK_INTERVAL)
+                return lease
+        return None
+
+    async def store_again(self, turn: SharedTurn) -> bool:
+        """The lease on what was refreshed is gone. If the state has only lost it, and nobody has stored anything newer
+        since, this counts. Raises `StateUnavailable`."""
+        assert turn.new is not None
+        lease = await self._wait_for_lease(turn.place, STORE_AGAIN_TIMEOUT)
+        if lease is None:
+            return False
+        left = _read(lease.value)
+        if lease.left_mark not in ("", turn.mark) or (left is not None and left.at > turn.began_at):
+            await lease.release()
+            return False
+        return await lease.finish(encode(turn.new))
 
     async def _claim(self, principal: str, server: str) -> StateLease | None:
         return await self._state.claim(SIGN_IN, principal, server, LEASE_SECONDS)
@@ -184,9 +222,11 @@ class SharedSignIns:
     async def look(self) -> None:
         """Share what has changed here, and take over what others have changed. Raises `StoreUnusable`."""
         with contextlib.suppress(StateUnavailable):
-            while self._unfinished:
-                await self._unfinished[0].finish()
-                self._unfinished.pop(0)
+            while self.unfinished:
+                turn = self.unfinished[0]
+                if not await turn.finish() and turn.new is not None:
+                    await self.store_again(turn)
+                self.unfinished.remove(turn)
         stamp = self._store.stamp()
         if self._known is None or stamp != self._stamp:
             await self._store.unlock()
@@ -197,18 +237,27 @@ class SharedSignIns:
             else:
                 changed = [place for place in {*before, *found} if before.get(place) != found.get(place)]
                 self._dirty |= dict.fromkeys(changed, True)
-        for place, is_users in list(self._dirty.items()):
+        for principal in list(self._told):
             with contextlib.suppress(StateUnavailable):
-                if await self._share(place, is_users=is_users):
+                await self.arrive(principal)
+        for place, is_users in list(self._dirty.items()):
+            times_emptied = self._times_emptied
+            with contextlib.suppress(StateUnavailable):
+                # What was shared may be lost again already.
+                if await self._share(place, is_users=is_users) and times_emptied == self._times_emptied:
                     self._dirty.pop(place, None)
-        while self._told:
-            await self.arrive(self._told.pop())
 
     async def arrive(self, principal: str) -> None:
-        """Take over what other instances have left for a user. Raises `StoreUnusable`."""
-        values = await self._state.find_all(SIGN_IN, principal)
-        left = {(principal, server): read for server, value in values.items() if (read := _read(value)) is not None}
-        await self._adopt(left)
+        """Take over what other instances have left for a user; if that fails, `look` does it. Raises `StoreUnusable`
+        and `StateUnavailable`."""
+        self._told.discard(principal)
+        try:
+            values = await self._state.find_all(SIGN_IN, principal)
+            left = {(principal, server): read for server, value in values.items() if (read := _read(value)) is not None}
+            await self._adopt(left)
+        except (StateUnavailable, StoreUnusable):
+            self._told.add(principal)
+            raise
 
     async def _share(self, place: _Place, *, is_users: bool) -> bool:
         """Whether it is shared now. Raises `StateUnavailable`."""
@@ -216,14 +265,27 @@ class SharedSignIns:
         if lease is None:
             return False
         left, records = _read(lease.value), (self._known or {}).get(place, [])
-        if left is not None and not is_users and left.at >= _changed_at(records):
+        at = max(self.left_at(place), _changed_at(records))
+        if left is not None and not is_users and left.at >= at:
             await lease.release()
             await self._adopt({place: left})
             return True
-        if await lease.finish(_written(records, left)):
+        # What is only left again keeps its time: another instance may know something newer.
+        new = _newer(records, at if left is None else left.at) if is_users else _LeftSignIn(_shared(records), at)
+        if await lease.finish(encode(new)):
+            self.note(place, new.at)
             self._state.tell(_CHANGED, place[0].encode())
             return True
         return False
+
+    def left_at(self, place: _Place) -> float:
+        return self._left_at.get(place, 0.0)
+
+    def note(self, place: _Place, at: float) -> None:
+        """The state has what was changed at this time."""
+        self._left_at[place] = max(at, self._left_at.pop(place, 0.0))
+        if len(self._left_at) > MAX_LEFT:
+            self._left_at.popitem(last=False)
 
     async def _adopt(self, left: dict[_Place, _LeftSignIn]) -> None:
         await self._store.unlock()
@@ -236,9 +298,17 @@ class SharedSignIns:
             and each.at >= _changed_at(here.get(place, []))
             and each.records != here.get(place, [])
         }
-        if not newer:
-            return
+        if newer:
+            await self._take_over(newer)
+        # Only now: what the state has, and this machine has not, counts as signed out.
+        for place, each in left.items():
+            if each.at < self.left_at(place):
+                # It was lost, and left again by one who had missed the last change.
+                self._dirty.setdefault(place, False)
+            elif not self._dirty.get(place):
+                self.note(place, each.at)
 
+    async def _take_over(self, newer: dict[_Place, list[SignInRecord]]) -> None:
         def change(contents: Contents) -> None:
             contents.records = [each for each in contents.records if _place(each) not in newer or not _is_shared(each)]
             contents.records += [record for records in newer.values() for record in records]
@@ -252,7 +322,9 @@ class SharedSignIns:
 
     def _on_emptied(self) -> None:
         self._recovers_until = time.monotonic() + RECOVERY_SECONDS
-        self._dirty = {**dict.fromkeys(self._known or {}, False), **self._dirty}
+        self._times_emptied += 1
+        # Those who have signed out, too: a machine that was off would sign them in again.
+        self._dirty = {**dict.fromkeys([*self._left_at, *(self._known or ())], False), **self._dirty}
 
 
 def _is_shared(record: SignInRecord) -> bool:
@@ -276,9 +348,13 @@ def _changed_at(records: Iterable[SignInRecord]) -> float:
     return max((max(each.obtained_at, each.signed_in_at) for each in records), default=0.0)
 
 
-def _written(records: list[SignInRecord], before: _LeftSignIn | None, *, is_reusable: bool = False) -> bytes:
-    at = max(time.time(), 0.0 if before is None else before.at + 0.001)
-    return encode(_LeftSignIn([each for each in records if _is_shared(each)], at, is_reusable))
+def _shared(records: Iterable[SignInRecord]) -> list[SignInRecord]:
+    return [each for each in records if _is_shared(each)]
+
+
+def _newer(records: Iterable[SignInRecord], before: float, *, is_reusable: bool = False) -> _LeftSignIn:
+    """`before`: the time of what they replace."""
+    return _LeftSignIn(_shared(records), max(time.time(), before + 0.001), is_reusable)
 
 
 def _read(value: bytes | None) -> _LeftSignIn | None:

@@ -241,7 +241,8 @@ class SharedApprovals:
             whole = call.arguments if call.whole is None else call.whole.decode(errors="backslashreplace")
             return ApprovalReply(f"{one_line(f'{call.place} for {call.principal or LOCAL}')}\n{whole}")
         key = secrets.token_hex(8)
-        reply = self._replies[key] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[ApprovalReply] = asyncio.get_running_loop().create_future()
+        self._replies[key] = reply
         self._state.tell(_DECIDE, encode(_ToldDecision(wanted, f"{by} at {self._host}", peer, key)))
         try:
             async with asyncio.timeout(DECISION_TIMEOUT):
