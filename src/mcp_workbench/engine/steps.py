@@ -237,6 +237,17 @@ class DefinitionStep(Step, Protocol):
 
 
 @runtime_checkable
+class ResultStep(Protocol):
+    """A step that also judges what a server with resources has answered."""
+
+    # Those whose results it judges.
+    judged_methods: frozenset[str]
+
+    def judge_result(self, request: GuardedRequest, result: Raw) -> Denial | None:
+        """Why the client must not get this result. Called in a thread if the result is large."""
+
+
+@runtime_checkable
 class Observer(Step, Protocol):
     """A step that observes and never decides. It comes before all others, and also learns of requests that a face keeps
     from every server."""
@@ -488,6 +499,10 @@ class Passage(Struct, eq=False):
                 self._refused(denial)
                 return denial
         return None
+
+    def withhold(self, denial: Denial) -> None:
+        """Record that its result is kept from the client."""
+        self._refused(denial)
 
     async def decided(self, asker: UserAsker | None = None) -> Denial | Substitute | None:
         """The decision about a held request, by this step and those that follow."""

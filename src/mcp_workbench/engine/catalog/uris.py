@@ -25,6 +25,7 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 class _SkillFile(Struct):
     uri: str = ""
+    digest: str = ""
 
 
 class _SkillFiles(Struct):
@@ -44,9 +45,9 @@ def claimants(
     listing, naming, taking_all = [], [], []
     for entry in entries:
         skills = entry.definitions("skills")
-        around = [skill for skill in skills if _contains(skill, uri)]
+        around = skills_around(skills, uri)
         # The files of a skill need not be listed as resources: its entry lists them.
-        if uri in entry.definitions("resources") or any(_lists(skill, skills[skill], uri) for skill in around):
+        if uri in entry.definitions("resources") or any(names_file(skill, skills[skill], uri) for skill in around):
             listing.append(entry)
             continue
         fitting = [each for each in entry.templates if fits(uri, each)]
@@ -56,6 +57,19 @@ def claimants(
         elif fitting:
             taking_all.append(entry)
     return listing or naming or taking_all
+
+
+def skills_around(skills: Iterable[str], uri: str) -> list[str]:
+    """Those of these skills that a file or directory belongs to: one may be in the directory of another."""
+    return [skill for skill in skills if _contains(skill, uri)]
+
+
+def files_of(definition: Raw) -> dict[str, str]:
+    """The files that the entry of a skill lists, with their digests; empty if it lists none that can be read."""
+    try:
+        return {each.uri: each.digest for each in _decode_files(definition).resources}
+    except UNREADABLE:
+        return {}
 
 
 def skill_of(skills: Iterable[str], uri: str) -> str | None:
@@ -68,14 +82,9 @@ def _contains(skill: str, uri: str) -> bool:
     return uri in (skill, root) or uri.startswith(root + "/")
 
 
-def _lists(skill: str, definition: Raw, uri: str) -> bool:
+def names_file(skill: str, definition: Raw, uri: str) -> bool:
     """Whether this is the address of a skill, or the entry of the skill lists it as one of its files."""
-    if uri in (skill, skill.removesuffix(_MAIN_FILE)):
-        return True
-    try:
-        return any(each.uri == uri for each in _decode_files(definition).resources)
-    except UNREADABLE:
-        return False
+    return uri in (skill, skill.removesuffix(_MAIN_FILE)) or uri in files_of(definition)
 
 
 def takes_all(template: str) -> bool:

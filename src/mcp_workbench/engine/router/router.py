@@ -49,7 +49,7 @@ from mcp_workbench.errors import WorkbenchError
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.replacement import Plan
     from mcp_workbench.engine.downstream.connection import Connection
-    from mcp_workbench.engine.router.step_runner import StepRunner
+    from mcp_workbench.engine.router.step_runner import JudgeResult, StepRunner
     from mcp_workbench.engine.router.subscriptions import Subscriptions
     from mcp_workbench.engine.router.task_requests import TaskRequests
     from mcp_workbench.engine.router.toolboxes import Toolboxes
@@ -518,7 +518,7 @@ class Router:
 
     # ── results ──
 
-    def take_result(self, call: RoutedCall, result: Raw) -> None:
+    def take_result(self, call: RoutedCall, result: Raw, *, is_judged: bool = False) -> None:
         """Pass a server's result on as the client's face shows it: shortened to its budget, with its links recorded."""
         decision = call.route.decision
         if decision is None:
@@ -528,6 +528,10 @@ class Router:
         if use is not None and (decision.entry, decision.item) not in use.seen:
             use.note(decision, result)
         if decision.entry.has_resources:
+            steps = self.steps
+            if not is_judged and steps is not None and decision.method in steps.judged_methods:
+                self._judge_result(call, decision, result, steps.judge_of_result(call, decision))
+                return
             call.view.face.links.note(call.view.principal, decision.entry, result)
             if decision.rewrite is not None:
                 result = Raw(decision.rewrite(result))
@@ -548,6 +552,25 @@ class Router:
             call.pass_on(Raw(bytes(shown)), is_whole=shown is result)
         else:
             call.pass_on(result)
+
+    def _judge_result(self, call: RoutedCall, decision: Forward, result: Raw, judge: JudgeResult) -> None:
+        if len(result) > LARGE_TO_SHORTEN:
+            self.start_for(call, self._judge_aside(call, decision, result, judge))
+        else:
+            self._take_unless_withheld(call, decision, result, judge(result))
+
+    async def _judge_aside(self, call: RoutedCall, decision: Forward, result: Raw, judge: JudgeResult) -> None:
+        denial = await asyncio.to_thread(judge, result)
+        call.route.task = None
+        self._take_unless_withheld(call, decision, result, denial)
+
+    def _take_unless_withheld(self, call: RoutedCall, decision: Forward, result: Raw, denial: Denial | None) -> None:
+        if denial is None:
+            self.take_result(call, result, is_judged=True)
+        elif self.steps is None:
+            call.refuse(denial)
+        else:
+            self.steps.withhold_result(call, decision, denial)
 
     async def _shorten_aside(self, call: RoutedCall, decision: Forward, result: Raw) -> None:
         """Shorten a large result in a thread, so that other calls need not wait."""

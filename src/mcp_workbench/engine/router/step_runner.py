@@ -34,6 +34,7 @@ from mcp_workbench.engine.steps import (
     IdentifyingStep,
     Observer,
     Passage,
+    ResultStep,
     Step,
     Substitute,
     Tracker,
@@ -44,12 +45,16 @@ from mcp_workbench.errors import WorkbenchError
 log = logging.getLogger(__name__)
 # The maximum number of notifications that steps hold. The limit on calls does not include them, and clients send few.
 MOST_HELD_NOTIFICATIONS: Final = 100
+RESULT_NOT_JUDGED: Final = "a check of this result failed, so it is withheld; the log of the workbench says why"
 # Marks the results in which faces report an error.
 IS_ERROR: Final = b'"isError":true'
 # Recorded instead of a rule, for an unknown item or invalid arguments.
 NOT_FOUND: Final = "face"
 # The maximum number of cached descriptions of calls: most clients use the same few tools.
 MOST_ORIGINS: Final = 1024
+# Why a result must be kept from its client; None if it need not.
+JudgeResult = Callable[[Raw], Denial | None]
+read_text: Final = Decoder(str).decode
 
 
 class StepRunner:
@@ -83,6 +88,9 @@ class StepRunner:
         self.definition_steps = tuple(
             cast("DefinitionStep", step) for step in self._steps if getattr(step, "judges_definitions", False)
         )
+        self._result_steps = tuple(step for step in self._steps if isinstance(step, ResultStep))
+        # The methods, as JSON, whose results have to be judged.
+        self.judged_methods = frozenset(encode(each) for step in self._result_steps for each in step.judged_methods)
         self._identifier = next((step for step in self._steps if isinstance(step, IdentifyingStep)), None)
         self._counting = tuple(step for step in self._steps if isinstance(step, CountingStep))
         self._start_for = start_for
@@ -251,11 +259,37 @@ class StepRunner:
         passage = before if isinstance(before, Passage) else self._belated(call, decision, before)
         denial = passage.check_again(self.definition_steps)
         if denial is not None:
-            if before is not None and before is not passage and before.tracker is not None:
-                before.tracker.forget(before)
-            call.route.passage = passage
-            call.refuse(denial)
+            self._refuse(call, passage, denial)
         return denial is not None
+
+    def _refuse(self, call: RoutedCall, passage: Passage, denial: Denial) -> None:
+        before = call.route.passage
+        if before is not None and before is not passage and before.tracker is not None:
+            before.tracker.forget(before)
+        call.route.passage = passage
+        call.refuse(denial)
+
+    def judge_of_result(self, call: RoutedCall, decision: Forward) -> JudgeResult:
+        """What judges the result of a call before its client gets it. For any thread."""
+        method = read_text(decision.method)
+        request = self._describe(call, method, decision.entry, decision.item, b"{")
+        judging = [step for step in self._result_steps if method in step.judged_methods]
+
+        def judge(result: Raw) -> Denial | None:
+            try:
+                return next(filter(None, (step.judge_result(request, result) for step in judging)), None)
+            except Exception:
+                log.exception("a step around requests failed; please report this")
+                return Denial(INTERNAL_ERROR, RESULT_NOT_JUDGED)
+
+        return judge
+
+    def withhold_result(self, call: RoutedCall, decision: Forward, denial: Denial) -> None:
+        """Answer with this denial instead of the result."""
+        before = passage_of(call)
+        passage = before if isinstance(before, Passage) else self._belated(call, decision, before)
+        passage.withhold(denial)
+        self._refuse(call, passage, denial)
 
     def _belated(
         self, call: RoutedCall, decision: Forward, before: UncheckedPassage | CountedPassage | None
@@ -508,7 +542,6 @@ class _WantedReference(Struct):
 # Prefixes of our own tools that lead to others.
 _USE: Final = "use_tool"
 OPEN: Final = "open_toolbox"
-_read_text: Final = Decoder(str).decode
 _read_arguments: Final = Decoder(_WantedArguments).decode
 _read_reference: Final = Decoder(_WantedReference).decode
 
@@ -520,7 +553,7 @@ def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
             reference = _read_reference(params["ref"])
             return WantedItem(item=reference.name or reference.uri)
         member = next((each for each in ("name", "uri", "taskId") if each in params), None)
-        item = "" if member is None else _read_text(params[member])
+        item = "" if member is None else read_text(params[member])
     except (KeyError, DecodeError, ValidationError):
         return WantedItem()
     # Of a large request, no more is decoded than a name.

@@ -15,13 +15,14 @@ from msgspec import Raw, Struct
 
 from mcp_workbench.engine.catalog.entry import NO_REASONS
 from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, SINGULAR
-from mcp_workbench.engine.catalog.uris import fits, skill_of
+from mcp_workbench.engine.catalog.uris import fits, names_file, skill_of, skills_around
 from mcp_workbench.engine.config.model import modified_at
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
 from mcp_workbench.engine.steps import Denial
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.lock.lock_difference import How, changes_of, named
 from mcp_workbench.team.lock.lock_file import LockedServer, LockFile, definition_hash, lockable, locked_kinds, read_lock
+from mcp_workbench.team.lock.skill_content import JUDGED_METHODS, why_other
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.catalog import Catalog
@@ -39,6 +40,8 @@ MAX_NAMED_DIFFERENCES: Final = 5
 MOST_EVENTS: Final = 50
 # Cached hashes, so that the same list is compared quickly when it comes again.
 MOST_HASHES: Final = 100_000
+# How many answers that differ from a server's list are logged.
+MOST_SAID_CONTENTS: Final = 1000
 
 # The details name the user's files: they are shown by `check`, `status` and in the log, not to callers.
 UNUSABLE: Final = "the lock file cannot be used (`mcp-workbench check` says why)"
@@ -126,6 +129,8 @@ class Lock:
         # What was reported last, by the user whose connections list it, and by server.
         self._said: dict[str, dict[str, frozenset[tuple[str, str, How]]]] = {}
         self._problem_said = ""
+        # Answers that differed from what their server lists.
+        self._said_contents: set[tuple[str, str]] = set()
         self._take(reading)
 
     @property
@@ -218,6 +223,13 @@ class Lock:
         """Drop what was reported to this user."""
         self._said.pop(principal, None)
 
+    def report_content(self, entry: ServerEntry, what: str, reason: str) -> None:
+        """A server answers about a skill otherwise than it lists it. Logged once. For any thread."""
+        if (entry.label, what) in self._said_contents or len(self._said_contents) >= MOST_SAID_CONTENTS:
+            return
+        self._said_contents.add((entry.label, what))
+        log.warning("[%s] %s is withheld: %s", entry.label, what, reason)
+
     def _say(self, entry: ServerEntry, found: frozenset[tuple[str, str, How]], locked: LockedServer | None) -> None:
         # By user: their connections may list different definitions.
         said = self._said.setdefault(entry.context.principal, {})
@@ -245,17 +257,22 @@ class Lock:
 
 
 class LockStep:
-    """Stops requests for withheld items, however the client learned of them (`DefinitionStep`)."""
+    """Under `enforce`, stops requests for withheld items, however the client learned of them (`DefinitionStep`), and
+    what a server answers about a skill otherwise than it lists it (`ResultStep`)."""
 
     judges_definitions = True
+    judged_methods = JUDGED_METHODS
 
     def __init__(self, catalog_of: Callable[[str], Catalog], lock: Lock) -> None:
         # The catalogue of a principal's own connections.
         self._catalog_of = catalog_of
         self._lock = lock
 
+    def _entry(self, request: GuardedRequest) -> ServerEntry | None:
+        return self._catalog_of(request.principal).toolboxes.get(request.toolbox, {}).get(request.server)
+
     def check(self, request: GuardedRequest) -> Denial | None:
-        entry = self._catalog_of(request.principal).toolboxes.get(request.toolbox, {}).get(request.server)
+        entry = self._entry(request)
         if entry is None:
             return None
         method, item = request.method, request.item
@@ -278,11 +295,18 @@ class LockStep:
         if any(item in entry.definitions(kind) for kind in kinds):
             return None
         if method == "skills/get":
-            return _withheld(f"skill `{item[:200]}`", "it is not in the lock file") if self._lock.is_enforced else None
-        if skill_of(entry.definitions("skills"), item) is not None:
+            return _withheld(f"skill `{item[:200]}`", "it is not in the lock file")
+        listed = entry.definitions("skills")
+        around = skills_around(listed, item)
+        unnamed = around[0] if around and method == "resources/read" else None
+        if unnamed is not None and any(names_file(skill, listed[skill], item) for skill in around):
+            unnamed = None
+        if around and unnamed is None:
             return None
         if any(fits(item, template) for template in entry.definitions("resourceTemplates")):
             return None
+        if unnamed is not None:
+            return _withheld(f"resource `{item[:200]}`", f"its skill `{unnamed[:200]}` does not list it")
         withheld = entry.withheld.get("resourceTemplates", NO_REASONS)
         template = next((each for each in withheld if fits(item, each)), None)
         if template is None:
@@ -292,6 +316,18 @@ class LockStep:
         else:
             reason = f"of its template `{template[:200]}`, {withheld[template]}"
         return _withheld(f"resource `{item[:200]}`", reason)
+
+    def judge_result(self, request: GuardedRequest, result: Raw) -> Denial | None:
+        entry = self._entry(request)
+        skills = {} if entry is None else entry.definitions("skills")
+        if entry is None or not skills:
+            return None
+        reason = why_other(request.method, request.item, skills, result)
+        if reason is None:
+            return None
+        what = f"{'skill' if request.method == 'skills/get' else 'resource'} `{request.item[:200]}`"
+        self._lock.report_content(entry, what, reason)
+        return _withheld(what, reason)
 
     def judge_again(self, request: GuardedRequest, rules: tuple[str, ...]) -> Denial | None:
         return self.check(request)
