@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.engine.catalog.names import is_accepted_by_clients
 from mcp_workbench.engine.face.app_tools import shows_apps
+from mcp_workbench.engine.face.pins import ExposedNames
 from mcp_workbench.team.lock.lock_file import written
 from tests.faces.harness import ERAS
 from tests.support.client import Json, RpcError
@@ -168,3 +170,37 @@ async def test_a_call_of_a_withheld_tool_does_not_go_to_another_server(tmp_path:
         await seen.client.call_tool("office:charts:draw" if face == "flat" else APP_TOOLS[0], {})
         assert "is withheld" in str(await failure(seen, "save"))
         assert maps.calls == [] and charts.calls == [("draw", {})]
+
+
+@every_era
+async def test_names_that_two_servers_could_have_lead_to_neither_by_chance(tmp_path: Path, era: str) -> None:
+    def draws(name: str) -> Json:
+        return {**CHART, "name": name}
+
+    every = {"box": {"one": Server(draws("x_y"), draws("plain")), "one_x": Server(draws("y")), "two": Server()}}
+    async with workbench_with(tmp_path, every, era=era, abilities=APPS) as seen:
+        await seen.open(toolbox_name="box")
+        first, plain, second = (await names(seen))[2:]
+        assert plain == "box__one_plain"
+        for name, server, own in ((first, "one", "x_y"), (second, "one_x", "y")):
+            assert name.startswith("box__one_x_y_")
+            await seen.client.call_tool(name, {})
+            assert every["box"][server].calls == [(own, {})]
+        assert first != second
+        assert (await failure(seen, "box__one_x_y")).code == -32602
+        # Nor does the other one take it over when it is alone.
+        every["box"]["one"].tools = []
+        every["box"]["one"].say_changed()
+        while first in await names(seen):
+            pass
+        assert (await failure(seen, "box__one_x_y")).code == -32602
+        assert [len(each.calls) for each in every["box"].values()] == [1, 1, 0]
+
+
+def test_different_tools_never_share_a_name() -> None:
+    servers = [("box", "one"), ("box", "one_x"), ("box__one", "x"), ("box", "é" * 70), ("box", "è" * 70)]
+    exposed = ExposedNames(servers)
+    tools = ["y", "x_y", "x_x_y", "_y", "x", "x__y", "z" * 80, "z" * 81, "é", "è"]
+    found = {exposed.of(*server, each) for server in servers for each in tools}
+    assert len(found) == len(servers) * len(tools)
+    assert all(map(is_accepted_by_clients, found))

@@ -7,7 +7,7 @@ server an app means by a bare name: an app knows its tools only as its server ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
@@ -17,7 +17,7 @@ from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.names import Target
 from mcp_workbench.engine.face.decisions import Reject, withheld
-from mcp_workbench.engine.face.pins import shown_as
+from mcp_workbench.engine.face.pins import ExposedNames, exposed_names
 from mcp_workbench.engine.face.renamed import renamed
 from mcp_workbench.engine.face.wording import REVIEW
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -86,12 +86,14 @@ def bare_owner(
     return Reject(code, f"{text}; call one of these", {"candidates": candidates})
 
 
-def withheld_owner(entries: Iterable[ServerEntry], name: str) -> Reject | None:
+def withheld_owner(
+    entries: Iterable[ServerEntry], name: str, shown: Callable[[ServerEntry, str], str]
+) -> Reject | None:
     """The error if the tool of this name of one of these servers is withheld: an app of that server may mean it, and
     what it sends must not go to another one."""
     for entry in entries:
         if name in entry.withheld.get("tools", ()):
-            text = f"tool `{shown_as(entry, name)}` is withheld: {entry.why_withheld(name)}; {REVIEW}"
+            text = f"tool `{shown(entry, name)}` is withheld: {entry.why_withheld(name)}; {REVIEW}"
             return Reject(METHOD_NOT_FOUND, text, refusal=withheld(entry, name))
     return None
 
@@ -102,20 +104,25 @@ class AppTools:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._kept: tuple[int, dict[str, Target]] = (-1, {})
+        self._names = ExposedNames(())
         # Those that have such tools, or had.
         self._servers: set[ServerEntry] = set()
 
     def targets(self) -> dict[str, Target]:
         if self._kept[0] != self._catalog.revision:
             found: dict[str, Target] = {}
+            self._names = exposed_names(self._catalog)
             for entry in self._catalog.entries():
                 for name, definition in entry.tools.items() if entry.is_available else ():
                     if has_interface(definition):
-                        found.setdefault(shown_as(entry, name), Target(entry, name, definition))
+                        found.setdefault(self._shown(entry, name), Target(entry, name, definition))
             self._kept = self._catalog.revision, found
             self._servers = {each for each in self._servers if each.ended is None}
             self._servers.update(target.entry for target in found.values())
         return self._kept[1]
+
+    def _shown(self, entry: ServerEntry, tool: str) -> str:
+        return self._names.of(entry.toolbox, entry.name, tool)
 
     def servers(self) -> list[ServerEntry]:
         return list(dict.fromkeys(target.entry for target in self.targets().values()))
@@ -137,7 +144,8 @@ class AppTools:
         if found is not None:
             return found
         servers = self.servers()
-        if (refused := withheld_owner(filter(_has_interfaces, self._catalog.entries()), name)) is not None:
+        having = filter(_has_interfaces, self._catalog.entries())
+        if (refused := withheld_owner(having, name, self._shown)) is not None:
             return refused
-        owner = bare_owner(servers, name, {entry: shown_as(entry, name) for entry in servers})
+        owner = bare_owner(servers, name, {entry: self._shown(entry, name) for entry in servers})
         return Target(owner, name, owner.tools[name]) if isinstance(owner, ServerEntry) else owner

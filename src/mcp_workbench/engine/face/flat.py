@@ -235,7 +235,7 @@ class FlatFace(Face):
         # Nearly every name is in the table.
         from mcp_workbench.engine.face.app_tools import bare_owner, withheld_owner
 
-        if self._prefix and (refused := withheld_owner(self.catalog.entries(), name)) is not None:
+        if self._prefix and (refused := withheld_owner(self.catalog.entries(), name, self.exposed)) is not None:
             return refused
         targets = self.tool_table().targets
         shown = {target.entry: exposed for exposed, target in targets.items() if target.name == name}

@@ -5,14 +5,14 @@ Owns their exposed names, which every client accepts, and the messages about pin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.catalog.names import LONGEST_NAME, Target, accepted
+from mcp_workbench.engine.catalog.names import LONGEST_NAME, Target, accepted, accepted_characters
 from mcp_workbench.engine.face.paths import ToolPlace, named
 from mcp_workbench.engine.face.renamed import renamed
 from mcp_workbench.engine.face.wording import REVIEW
@@ -20,6 +20,10 @@ from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
 
 # Claude Code puts tools behind a search of its own unless they carry this in their `_meta`.
 ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
+
+_HASH_LENGTH: Final = 16
+# How much of a name stays if it ends with a hash.
+_KEPT: Final = LONGEST_NAME - _HASH_LENGTH - 1
 
 
 class Pins:
@@ -49,12 +53,13 @@ class Pins:
         """The known pinned tools, by exposed name."""
         if self._kept[0] != self._catalog.revision:
             found: dict[str, Target] = {}
+            names = exposed_names(self._catalog)
             for path, (entry, tool) in self._places():
                 if tool not in entry.tools:
                     self._say(path, entry, tool)
                 elif entry.failure is None:
-                    # Of two with the same exposed name, the first pin counts.
-                    found.setdefault(shown_as(entry, tool), Target(entry, tool, entry.tools[tool]))
+                    exposed = names.of(entry.toolbox, entry.name, tool)
+                    found.setdefault(exposed, Target(entry, tool, entry.tools[tool]))
             self._kept = self._catalog.revision, found
         return self._kept[1]
 
@@ -82,9 +87,36 @@ class Pins:
         self._report(f"pinned tool `{path}` {why}; correct `pin` in the configuration")
 
 
-def shown_as(entry: ServerEntry, tool: str) -> str:
-    """`toolbox__server_tool`, or a similar name with a checksum if a client would not accept that."""
-    return accepted(f"{entry.toolbox}__{entry.name}_{tool}", LONGEST_NAME)
+class ExposedNames:
+    """`toolbox__server_tool` for tools of several servers, by which every client can call them.
+
+    Where another server could have a tool of the same name (`one_x` + `y`, and `one` + `x_y`), the name ends with a
+    hash of its parts. That depends on the configuration alone: whatever a server lists, it never gets calls of another.
+    """
+
+    def __init__(self, servers: Iterable[tuple[str, str]]) -> None:
+        """`servers`: the toolbox and the name of all that are configured."""
+        self._prefixes = [accepted_characters(_exposed(*each, ""))[:_KEPT] for each in servers]
+
+    def of(self, toolbox: str, server: str, tool: str) -> str:
+        wanted = _exposed(toolbox, server, tool)
+        plain = accepted_characters(wanted)
+        if sum(map(plain[:_KEPT].startswith, self._prefixes)) <= 1:
+            return accepted(wanted, LONGEST_NAME)
+        # Rarely needed. Not the checksum of other names, for which a server could find another name.
+        from hashlib import sha256
+
+        mark = f"_{sha256(encode([toolbox, server, tool])).hexdigest()[:_HASH_LENGTH]}"
+        return plain[:_KEPT] + mark
+
+
+def exposed_names(catalog: Catalog) -> ExposedNames:
+    """Of all servers, hidden or not, so that a tool has the same name for everyone."""
+    return ExposedNames((entry.toolbox, entry.name) for entry in catalog.whole.entries())
+
+
+def _exposed(toolbox: str, server: str, tool: str) -> str:
+    return f"{toolbox}__{server}_{tool}"
 
 
 def _pinned(target: Target, name: str) -> bytes:
