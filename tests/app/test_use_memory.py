@@ -19,6 +19,7 @@ from mcp_workbench.engine.face import use
 from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce
 from mcp_workbench.team.identity.named_keys import folder as key_folder
 from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
+from tests.support.processes import eventually
 
 DAY = 86_400
 NEED = "nudge people that owe us money"
@@ -245,3 +246,58 @@ async def test_what_clients_used_is_bounded_while_it_cannot_be_written(tmp_path:
         memory.end("ada", [f"desk/notes/{number}"])
     assert len(memory._ended["ada"]) == MAX_CLIENTS
     await memory.close()
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+async def test_the_file_of_a_key_goes_with_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = key_folder()
+    assert where is not None
+    keys = KeyFolder(where)
+    for name in ("ada", "bob"):
+        keys.create(name)
+    in_force = KeysInForce(keys)
+    paths = {name: Path(str(use_file(in_force.holder_of(name)))) for name in ("ada", "bob")}
+    for path in paths.values():
+        add(str(path), [(("a",), "t")], [])
+    assert main(["team", "key", "revoke", "ada"]) == 0
+    bob = paths["bob"].name
+    assert files_in(paths["bob"].parent) == [bob, f"{bob}.lock"]
+
+
+async def test_a_client_that_leaves_after_its_key_was_revoked_leaves_nothing(tmp_path: Path) -> None:
+    where = key_folder()
+    assert where is not None
+    keys = KeyFolder(where)
+    keys.create("ada")
+    async with workbench_with(tmp_path, boxes(), options=LOCAL, principal="ada") as at:
+        callers = HttpCallers(at.gateway, CallerOptions())
+        in_force = callers._keys
+        assert in_force is not None
+        path = Path(str(use_file(in_force.holder_of("ada"))))
+        add(str(path), [(("a",), "t")], [])
+        await search(at)
+        await at.use(REMINDER)
+        # Removed on another machine, or by hand.
+        keys.revoke("ada")
+        in_force.reload()
+        await eventually(lambda: not path.exists(), what="the file to be deleted")
+    assert files_in(path.parent) == []
+
+
+async def test_files_that_hold_nothing_any_more_are_deleted(tmp_path: Path) -> None:
+    old, new = use_file("ada", str(tmp_path)), use_file("bob", str(tmp_path))
+    assert old is not None and new is not None
+    for path in (old, new):
+        add(path, [(("a",), "t")], [])
+    long_ago = time.time() - (use_memory.MAX_USE_DAYS + 1) * DAY
+    for path in (old, f"{old}.lock"):
+        os.utime(path, (long_ago, long_ago))
+    (tmp_path / "other.txt").write_text("not ours")
+    os.utime(tmp_path / "other.txt", (long_ago, long_ago))
+    memory = UseMemory(str(tmp_path))
+    memory.learn("bob", ("b",), "t")
+    await memory.close()
+    assert files_in(tmp_path) == sorted([os.path.basename(new), f"{os.path.basename(new)}.lock", "other.txt"])

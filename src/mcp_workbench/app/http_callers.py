@@ -238,6 +238,7 @@ class HttpCallers:
             elsewhere = SharedKeys(self._cluster.state, keys, lambda: in_force.reload())
         in_force = KeysInForce(keys, elsewhere=elsewhere)
         in_force.on_revoked.append(self._on_revoked)
+        in_force.on_holders_gone.append(self._gateway.runtime.forget_use)
         self._gateway.runtime.follow_keys(in_force.holder_of)
         if self._cluster is not None:
             self._cluster.state.holder_of = in_force.holder_of

@@ -309,6 +309,10 @@ class Runtime:
         self.on_end.append(memory.close)
         return memory
 
+    def forget_use(self, holders: frozenset[str]) -> None:
+        """Delete what these, who are gone, needed."""
+        _ = self.start_task(self.use_memory.drop(holders))
+
     def http(self) -> HttpClient:
         from mcp_workbench.engine.transport.http.client.http_client import HttpClient
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,9 @@ _LOCK_INTERVAL: Final = 0.02
 _SECONDS_PER_DAY: Final = 86_400
 _USE_FILE_FORMAT: Final = 1
 FOLDER: Final = "use"
+_USE_FILE: Final = re.compile(r"[0-9a-f]{32}\.json(\.lock|\.[0-9]+\.new)?")
+# Of the last ones a client may still be leaving.
+MAX_GONE_HOLDERS: Final = 1000
 
 Contents = dict[str, Any]
 
@@ -51,6 +55,9 @@ class UseMemory:
         # By holder, what has not been written yet.
         self._learned: dict[str, list[tuple[tuple[str, ...], str]]] = {}
         self._ended: dict[str, list[list[str]]] = {}
+        # Whose keys were revoked: nothing more is kept of them.
+        self._gone: deque[str] = deque(maxlen=MAX_GONE_HOLDERS)
+        self._is_swept = False
 
     def needs_of(self, principal: str) -> LearnedNeeds:
         from mcp_workbench.engine.economy.learned_needs import LearnedNeeds
@@ -61,16 +68,34 @@ class UseMemory:
         return LearnedNeeds([*((words, tool) for _, words, tool in written), *pending])
 
     def learn(self, principal: str, words: tuple[str, ...], tool: str) -> None:
+        if principal in self._gone:
+            return
         learned = self._learned.setdefault(principal, [])
         learned.append((words, tool))
         del learned[:-MAX_NEEDS]
 
     def end(self, principal: str, tools: list[str]) -> None:
+        if principal in self._gone:
+            return
         ended = self._ended.setdefault(principal, [])
         ended.append(tools)
         del ended[:-MAX_CLIENTS]
         if self._saving is None or self._saving.done():
             self._saving = asyncio.ensure_future(self._save())
+
+    async def drop(self, holders: Collection[str]) -> None:
+        """Delete what was kept of these."""
+        from mcp_workbench.engine.blocking_work import aside
+
+        self._gone.extend(holders)
+        for each in holders:
+            self._learned.pop(each, None)
+            self._ended.pop(each, None)
+        if self._saving is not None:
+            # It may be writing one of them.
+            await asyncio.wait({self._saving})
+        for each in holders:
+            await aside(partial(discard, use_file(each, self._folder)))
 
     async def close(self) -> None:
         """Write everything that has not been written yet, if the disk lets us."""
@@ -83,6 +108,9 @@ class UseMemory:
     async def _save(self) -> None:
         from mcp_workbench.engine.blocking_work import aside
 
+        if not self._is_swept and (self._learned or self._ended):
+            self._is_swept = True
+            await aside(partial(sweep, use_file("", self._folder)))
         while self._learned or self._ended:
             principal = next(iter(self._learned or self._ended))
             path = use_file(principal, self._folder)
@@ -158,6 +186,24 @@ def forget(path: str) -> bool:
         except FileNotFoundError:
             return False
     return True
+
+
+def discard(path: str | None) -> None:
+    """Delete a file that nobody will write again."""
+    if path is not None:
+        with suppress(OSError):
+            forget(path)
+        with suppress(OSError):
+            os.unlink(f"{path}.lock")
+
+
+def sweep(own: str | None) -> None:
+    """Delete the files beside the user's own in which everything is too old: of users who never came back."""
+    oldest = time.time() - MAX_USE_DAYS * _SECONDS_PER_DAY
+    with suppress(OSError), os.scandir(os.path.dirname(own or "")) as found:
+        for each in found:
+            if _USE_FILE.fullmatch(each.name) and each.stat(follow_symlinks=False).st_mtime < oldest:
+                os.unlink(each.path)
 
 
 def proposed_pins(contents: Contents, least_clients: int, least_share: float) -> list[tuple[str, int, int]]:

@@ -7,13 +7,14 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
+from mcp_workbench.app.use_memory import discard, use_file
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.errors import ConfigError, DownstreamError
 from mcp_workbench.signin.store import TokenStore
-from mcp_workbench.team.identity.named_keys import KeyFolder, KeyRecord, folder
+from mcp_workbench.team.identity.named_keys import KeyFolder, KeyRecord, folder, key_holder
 
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 365 * 86400.0}
 
@@ -80,6 +81,7 @@ def _list(parsed: Parsed, keys: KeyFolder) -> int:
 def _revoke(parsed: Parsed, keys: KeyFolder, name: str) -> int:
     if parsed.has("json"):
         raise UsageError("--json requires create or list")
+    holders = [key_holder(name, record.sha256) for record in keys.records() if record.name == name]
     if not keys.revoke(name):
         remark("note", f"there is no key `{name}`")
         # A script that revokes a key needs to know that there was none.
@@ -87,6 +89,8 @@ def _revoke(parsed: Parsed, keys: KeyFolder, name: str) -> int:
     print("revoked")
     # What servers have offered to it; workbenches that run see to the rest.
     ManifestStore(default_folder).drop_users()
+    for holder in holders:
+        discard(use_file(holder))
     _warn_of_sign_ins(name)
     return 0
 

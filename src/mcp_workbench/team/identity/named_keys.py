@@ -302,6 +302,8 @@ class KeysInForce:
         self.generation = 0
         # Called with the names of revoked keys.
         self.on_revoked: list[Callable[[frozenset[str]], None]] = []
+        # The same with whom these names stood for (`holder_of`).
+        self.on_holders_gone: list[Callable[[frozenset[str]], None]] = []
         self.reload()
 
     def __len__(self) -> int:
@@ -327,7 +329,7 @@ class KeysInForce:
     def holder_of(self, principal: str) -> str:
         """Another value for each key that a principal of this name has had."""
         sha256 = self._hashes.get(principal)
-        return principal if sha256 is None else f"{principal} {sha256}"
+        return principal if sha256 is None else key_holder(principal, sha256)
 
     def standing(self, record: KeyRecord) -> Callable[[], bool]:
         """Whether a key that was found now is still valid, without its token. False also if that is uncertain."""
@@ -366,6 +368,8 @@ class KeysInForce:
         if gone:
             for on_revoked in self.on_revoked:
                 on_revoked(gone)
+            for on_gone in self.on_holders_gone:
+                on_gone(frozenset(key_holder(name, before[name]) for name in gone))
 
     def _read(self) -> tuple[Files, Collection[str]]:
         found, unread = self._keys.read()
@@ -384,6 +388,11 @@ class KeysInForce:
         if problem and problem != self._problem:
             log.error("keys cannot be read again: %s", problem)
         self._problem = problem
+
+
+def key_holder(name: str, sha256: str) -> str:
+    """Whom the name of a key stands for, as long as it has this token."""
+    return f"{name} {sha256}"
 
 
 def _without_following(path: str, flags: int) -> int:
