@@ -43,6 +43,7 @@ KEPT: dict[str, str] = {
     "face.gate.Gate._followers": "those who are told",
     "face.kept_results.Keeper._found": IN_FLIGHT,
     "face.kept_results.KeptResults._kept": RESULT,
+    "face.kept_results.KeptResults._takers": RESULT,
     "face.links.Links._seen": "says whose a resource is; reading it is a request, which passes the steps",
     "face.restricted_face.RestrictedFace._for_clients": DEFINITIONS,
     "face.tasks.Tasks._given": TASK,

@@ -100,12 +100,13 @@ def test_the_oldest_handles_are_forgotten_first(
 
 
 @pytest.mark.parametrize(
-    ("ttl", "seconds"), [(None, DEFAULT_LIFE), (5000, 5.0), (-1, 0.0), (10**15, LONGEST_LIFE), ("long", 0.0)]
+    ("ttl", "seconds"),
+    [({}, DEFAULT_LIFE), (None, LONGEST_LIFE), (5000, 5.0), (-1, 0.0), (10**15, LONGEST_LIFE), ("long", 0.0)],
 )
 def test_a_server_stays_up_for_as_long_as_its_task_lives(
     tasks: Tasks, entries: list[ServerEntry], ttl: object, seconds: float
 ) -> None:
-    result = json.dumps({"taskId": "a", "ttlMs": ttl}).encode()
+    result = json.dumps({"taskId": "a"} if ttl == {} else {"taskId": "a", "ttlMs": ttl}).encode()
     assert tasks.remember(VIEW, entries[0], result, CLIENT) == (seconds, result)
 
 

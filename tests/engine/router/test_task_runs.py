@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from mcp_workbench.engine.face import kept_results
+from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, LONGEST_LIFE
 from mcp_workbench.engine.router import task_runs
 from tests.faces.harness import ERAS
 from tests.support.client import Json, RpcError
@@ -36,6 +38,10 @@ class TaskServer(Server):
         self.result = result
         self.created = 0
         self.updates: list[Json] = []
+        # The `_meta` of the call that became the task.
+        self.meta: Json = {}
+        # Further members of its states.
+        self.more: Json = {}
         self.others = {
             "tools/call": self._call,
             "tasks/get": self._get,
@@ -51,7 +57,7 @@ class TaskServer(Server):
 
     def _state(self, status: str, **more: Any) -> Json:
         interval = {"pollIntervalMs": 100, "ttlMs": 60_000} if self.is_modern else {"pollInterval": 100, "ttl": 60_000}
-        return {"taskId": "7", "status": status, "createdAt": "", "lastUpdatedAt": "", **interval, **more}
+        return {"taskId": "7", "status": status, "createdAt": "", "lastUpdatedAt": "", **interval, **self.more, **more}
 
     def _call(self, params: Json) -> Json:
         if params["name"] == "plain":
@@ -64,6 +70,7 @@ class TaskServer(Server):
         elif "task" not in params:
             return {"code": -32601, "message": "needs a task"}
         self.created += 1
+        self.meta = params.get("_meta", {})
         return {"resultType": "task", **self._state("working")} if self.is_modern else {"task": self._state("working")}
 
     def _get(self, params: Json) -> Json:
@@ -76,6 +83,11 @@ class TaskServer(Server):
     def _update(self, params: Json) -> Json:
         self.updates.append(params["inputResponses"])
         return {"resultType": "complete"}
+
+
+def life_of(members: Json) -> float:
+    """For how long a task with these members is waited for."""
+    return msgspec.convert({"taskId": "7", **members}, task_runs.TaskState).life
 
 
 WORKING: State = ("working", {"statusMessage": "reading page 2"})
@@ -307,3 +319,83 @@ async def test_a_client_with_tasks_handles_them_itself(tmp_path: Path) -> None:
         result = await seen.client.request("tools/call", {"name": "box:server:research", "arguments": {}, "task": {}})
         assert result["task"]["taskId"] == "7"
         assert "tasks/get" not in server.methods()
+
+
+@every_client
+@every_server
+async def test_the_meta_of_the_client_reaches_the_server(tmp_path: Path, era: str, protocol: str) -> None:
+    server = TaskServer(protocol)
+    async with workbench_with(tmp_path, {"box": {"server": server}}, era=era) as seen:
+        meta = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "own/key": {"a": [1]}}
+        params = {"name": "use_tool", "arguments": {"tool": "box/server/research"}, "_meta": meta}
+        assert (await seen.client.request("tools/call", params))["content"] == DONE["content"]
+    assert {key: server.meta.get(key) for key in meta} == meta
+    hop = "io.modelcontextprotocol/clientCapabilities"
+    assert (TASKS in server.meta[hop]["extensions"]) if protocol == "modern" else hop not in server.meta
+
+
+@every_server
+@pytest.mark.parametrize("life", [None, 0, -1, 60_000])
+async def test_a_task_is_waited_for_whatever_its_server_says_of_keeping_it(
+    tmp_path: Path, protocol: str, life: int | None
+) -> None:
+    server = TaskServer(protocol, WORKING, WORKING)
+    server.more = {"ttlMs" if server.is_modern else "ttl": life}
+    async with workbench_with(tmp_path, {"box": {"server": server}}) as seen:
+        assert (await research(seen))["content"] == DONE["content"]
+        assert "tasks/cancel" not in server.methods()
+
+
+@pytest.mark.parametrize("member", ["ttl", "ttlMs"])
+def test_a_task_that_is_kept_without_limit_is_waited_for_as_long_as_any(member: str) -> None:
+    assert life_of({member: None}) == LONGEST_LIFE
+    assert life_of({}) == life_of({member: 0}) == DEFAULT_LIFE
+    assert life_of({member: 5000}) == 5.0
+    assert life_of({member: 10**12}) == LONGEST_LIFE
+
+
+@every_client
+async def test_what_a_task_asks_after_the_first_answer_is_asked_when_its_result_is_read(
+    tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runs, "USUAL_CALL_SECONDS", task_runs.ANSWER_MARGIN + 0.05)
+    ask = {"method": "elicitation/create", "params": {"message": "Which city?", "requestedSchema": {"type": "object"}}}
+    server = TaskServer("modern", WORKING, WORKING, ("input_required", {"inputRequests": {"city": ask}}), WORKING)
+    abilities: Json = {"elicitation": {}}
+    answer = {"action": "accept", "content": {"city": "Wien"}}
+    async with workbench_with(tmp_path, {"box": {"server": server}}, era=era, abilities=abilities) as seen:
+        seen.client.handlers["elicitation/create"] = lambda params: answer
+        uri = text_of(await research(seen)).partition('{"tool": "')[2].partition('"')[0]
+        call: Json = {"name": "use_tool", "arguments": {"tool": uri, "arguments": {}}}
+        asked = 0
+        result = await seen.client.request("tools/call", call)
+        while True:
+            if result.get("resultType") == "input_required":
+                asked += 1
+                ((key, request),) = result["inputRequests"].items()
+                assert "Which city?" in request["params"]["message"]
+                # Whoever reads meanwhile is not asked the same.
+                assert "still running" in text_of(await seen.client.request("tools/call", call))
+                retry = {"inputResponses": {key: answer}, "requestState": result["requestState"]}
+                result = await seen.client.request("tools/call", {**call, **retry})
+            if "still running" not in text_of(result):
+                break
+            result = await seen.client.request("tools/call", call)
+        assert "the report" in text_of(result)
+        assert server.updates == [{"city": answer}]
+        assert asked == (era == "modern")
+
+
+async def test_a_question_that_nobody_comes_for_ends_with_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runs, "USUAL_CALL_SECONDS", task_runs.ANSWER_MARGIN + 0.05)
+    ask = {"method": "elicitation/create", "params": {"message": "Which city?", "requestedSchema": {"type": "object"}}}
+    server = TaskServer("modern", WORKING, *[("input_required", {"inputRequests": {"city": ask}})] * 5)
+    server.more = {"ttlMs": 600}
+    abilities: Json = {"elicitation": {}}
+    async with workbench_with(tmp_path, {"box": {"server": server}}, era="modern", abilities=abilities) as seen:
+        uri = text_of(await research(seen)).partition('{"tool": "')[2].partition('"')[0]
+        await eventually(lambda: ("tasks/cancel", "7") in server.asked, what="the task to be cancelled")
+        assert "not done within 0.6 s" in text_of(await seen.use(uri))
+        assert server.updates == []

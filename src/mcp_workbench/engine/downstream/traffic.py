@@ -263,12 +263,19 @@ class Traffic:
             self.deadlines.start()
 
     async def ask_as_era(
-        self, method: str, members: bytes = b"", capabilities: bytes | None = None, id: int | None = None
+        self,
+        method: str,
+        members: bytes = b"",
+        capabilities: bytes | None = None,
+        id: int | None = None,
+        meta: bytes | None = None,
     ) -> Raw:
         """Send our own request, stamped as the server's era requires. `members` are added to its params. It declares
-        the capabilities of the connection's first client, or those given."""
+        the capabilities of the connection's first client, or those given. `meta`: a stamped `_meta` of a client."""
         assert self.profile is not None
         revision = self.profile.revision
+        if meta is not None:
+            return await self.ask(method, b'{"_meta":' + meta + (b"," + members if members else b"") + b"}", id)
         if revision.has_handshake:
             return await self.ask(method, b"{" + members + b"}", id)
         declared = self.identity.capabilities if capabilities is None else capabilities

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from msgspec import Raw, Struct
 
@@ -80,6 +81,13 @@ class RunProgram(Struct, frozen=True):
     result_budget: int = 0
 
 
+class HandOver(Struct, frozen=True):
+    """Leave the call to whoever waits for the next one of its client, who answers it."""
+
+    # Called with the call.
+    take: Callable[[Any], None]
+
+
 class Open(Struct, frozen=True):
     """List what these servers offer, then respond with it."""
 
@@ -128,4 +136,4 @@ def withheld(entry: ServerEntry, tool: str) -> WithheldItem:
     return WithheldItem(entry, tool, "lock")
 
 
-Decision = Answer | Work | Reject | Forward | CallEach | RunProgram | Open | Learn | Load
+Decision = Answer | Work | Reject | Forward | CallEach | RunProgram | HandOver | Open | Learn | Load

@@ -17,7 +17,7 @@ from msgspec import DecodeError, MsgspecError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, decode
 
 from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, bytes_of_tokens, estimated_tokens
-from mcp_workbench.engine.face.decisions import Answer, Load, Work
+from mcp_workbench.engine.face.decisions import Answer, HandOver, Load, Work
 from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES, UseTool
 from mcp_workbench.engine.face.identifier import RESULTS as SCHEME
 from mcp_workbench.engine.face.view import View
@@ -106,6 +106,8 @@ class KeptResults:
         state.on_emptied(self._leave_again)
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._bytes = 0
+        # By id, who is given the next call that reads it.
+        self._takers: dict[str, Callable[[Any], None]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -165,6 +167,13 @@ class KeptResults:
             self._drop(id)
             self._keep(kept.principal, kept.origins, id, result)
 
+    def next_reader(self, uri: str, take: Callable[[Any], None] | None) -> None:
+        """Give the next call that reads this result to `take` instead of answering it. None: no more."""
+        if take is None:
+            self._takers.pop(uri.removeprefix(SCHEME), None)
+        else:
+            self._takers[uri.removeprefix(SCHEME)] = take
+
     def renew(self, uri: str) -> None:
         """Keep this result longer: what it stands for is not there yet."""
         kept = self._kept.get(uri.removeprefix(SCHEME))
@@ -173,7 +182,9 @@ class KeptResults:
 
     # ── reading on ──
 
-    def read_on(self, view: View, uri: str, call: UseTool, *, is_recalled: bool = False) -> Answer | Work | Load:
+    def read_on(
+        self, view: View, uri: str, call: UseTool, *, is_recalled: bool = False
+    ) -> Answer | Work | HandOver | Load:
         """Return a piece of a kept result as a tool result. `is_recalled`: other instances have been asked for it."""
         if memoryview(call.arguments).nbytes > MAX_OWN_BYTES:
             return Answer(error_result(f"the arguments have more than {MAX_OWN_BYTES} bytes; expected one of {HOW}"))
@@ -186,6 +197,8 @@ class KeptResults:
             return Load((), partial(self.read_on, view, uri, call, is_recalled=True), recall)
         if kept is None:
             return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
+        if self._takers and (take := self._takers.get(uri.removeprefix(SCHEME))) is not None:
+            return HandOver(take)
         tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
         # In a thread, because selecting from a large result may take a second.
         return Work(lambda: _read_piece(kept.result, wanted, tokens))

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from os import urandom
 from typing import Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
@@ -39,12 +39,12 @@ LONGEST_LIFE: Final = 24 * 3600.0
 
 class _Task(Struct):
     taskId: str
-    ttlMs: float | None = None
+    ttlMs: float | UnsetType | None = UNSET
 
 
 class _CoreTask(Struct):
     taskId: str
-    ttl: float | None = None
+    ttl: float | UnsetType | None = UNSET
 
 
 class _Created(Struct):
@@ -122,7 +122,7 @@ class Tasks:
         except (DecodeError, ValidationError):
             return 0.0, result
         self._note(view.principal, True, entry, task.taskId, tool)
-        return _life(task.ttlMs), self.shown(view, entry, result, client)
+        return life_of(task.ttlMs), self.shown(view, entry, result, client)
 
     def _remember_core(
         self, view: View, entry: ServerEntry, result: bytes, client: Revision, tool: str
@@ -132,12 +132,12 @@ class Tasks:
             task = _decode_created(result).task
             self._note(view.principal, False, entry, task.taskId, tool)
             if not self._others:
-                return _life(task.ttl), result
+                return life_of(task.ttl), result
             members = decode_object(result)
             members["task"] = Raw(self.shown(view, entry, bytes(members["task"]), client))
         except (DecodeError, ValidationError):
             return 0.0, result
-        return _life(task.ttl), encode(members)
+        return life_of(task.ttl), encode(members)
 
     def shown_result(self, view: View, entry: ServerEntry, result: bytes, client: Revision) -> bytes:
         """Replace the handle in the `_meta` of the result of a task's call."""
@@ -306,8 +306,11 @@ def refused(view: View, entry: ServerEntry, own: str) -> Denial | None:
     return view.gate.refuses(request)
 
 
-def _life(milliseconds: float | None) -> float:
-    return DEFAULT_LIFE if milliseconds is None else min(max(milliseconds / 1000, 0.0), LONGEST_LIFE)
+def life_of(milliseconds: float | UnsetType | None) -> float:
+    """For how many seconds a server keeps a task, by what it says: null is without limit."""
+    if isinstance(milliseconds, UnsetType):
+        return DEFAULT_LIFE
+    return LONGEST_LIFE if milliseconds is None else min(max(milliseconds / 1000, 0.0), LONGEST_LIFE)
 
 
 def _has_tasks(entry: ServerEntry, client: Revision) -> bool:

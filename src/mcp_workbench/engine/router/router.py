@@ -29,6 +29,7 @@ from mcp_workbench.engine.face.decisions import (
     CallEach,
     Decision,
     Forward,
+    HandOver,
     Learn,
     Load,
     Open,
@@ -220,8 +221,8 @@ class Router:
             case CallEach():
                 self.start_for(call, self._call_each(call, decision))
             # A tool that is looked up again may be found, and is counted when it is called.
-            case Answer() | Reject() | Open() | Work() | RunProgram() if self.steps and self.steps.refuses_to_answer(
-                call
+            case Answer() | Reject() | Open() | Work() | RunProgram() | HandOver() if (
+                self.steps and self.steps.refuses_to_answer(call)
             ):
                 return
             # An error of the face passes here twice: it is noted for observers, then answered.
@@ -233,6 +234,8 @@ class Router:
                 self.start_for(call, self._work(call, decision))
             case Reject():
                 call.finish_error(decision.code, decision.message, decision.data)
+            case HandOver():
+                decision.take(call)
             case RunProgram():
                 self.start_for(call, self._run_program(call, decision))
             case Open():

@@ -13,13 +13,16 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 
+from mcp_workbench.engine.downstream.sharing import EVERYTHING
 from mcp_workbench.engine.face.decisions import Forward
-from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, EXTENSION, LONGEST_LIFE
+from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, EXTENSION, life_of
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, decode_object, encode, read_error
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
+from mcp_workbench.engine.protocol.constants import CLIENT_CAPABILITIES, PROGRESS_TOKEN
+from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES, meta_for_server
 from mcp_workbench.engine.protocol.results import result_type
 from mcp_workbench.engine.router.routed_call import RoutedCall, passage_of
 from mcp_workbench.errors import DownstreamError, WorkbenchError
@@ -39,23 +42,27 @@ MAX_POLL_INTERVAL: Final = 30.0
 FIRST_POLL_INTERVAL: Final = 0.5
 LAST_POLL_INTERVAL: Final = 5.0
 POLL_TIMEOUT: Final = 30.0
+# How long a server is kept running for a task that is not done: until it is asked again.
+HOLD_SECONDS: Final = 2 * (MAX_POLL_INTERVAL + POLL_TIMEOUT)
 # A server that does not tell the state of a task this often in succession has lost it.
 MAX_FAILED_POLLS: Final = 3
 # How long clients wait for a call of which this is not known: the default of the official TypeScript SDK.
 USUAL_CALL_SECONDS: Final = 60.0
 # Answered this much before the client would give up.
 ANSWER_MARGIN: Final = 5.0
+# In place of the result until there is one.
+RUNNING: Final = encode({"content": [{"type": "text", "text": "The task is still running; read this again later."}]})
 _TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
 
 
-class _TaskState(Struct):
+class TaskState(Struct):
     taskId: str
     status: str = "working"
     statusMessage: str | None = None
     # The names of the extension, and those of 2025-11-25.
-    ttlMs: float | None = None
+    ttlMs: float | UnsetType | None = UNSET
     pollIntervalMs: float | None = None
-    ttl: float | None = None
+    ttl: float | UnsetType | None = UNSET
     pollInterval: float | None = None
     # Of the extension, once it has ended.
     result: Raw = Raw(b"")
@@ -63,15 +70,16 @@ class _TaskState(Struct):
 
     @property
     def life(self) -> float:
-        said = self.ttl if self.ttlMs is None else self.ttlMs
-        return DEFAULT_LIFE if said is None else min(max(said / 1000, 0.0), LONGEST_LIFE)
+        """How long it is waited for. Its server may delete it after the time that it states, and need not: one that
+        states none at all is asked until it says that the task is gone."""
+        return life_of(self.ttl if isinstance(self.ttlMs, UnsetType) else self.ttlMs) or DEFAULT_LIFE
 
 
 class _CoreCreated(Struct):
-    task: _TaskState
+    task: TaskState
 
 
-_decode_state: Final = Decoder(_TaskState).decode
+_decode_state: Final = Decoder(TaskState).decode
 _decode_core: Final = Decoder(_CoreCreated).decode
 
 
@@ -87,7 +95,7 @@ class TaskRun:
         revision = connection.revision
         # Of the extension, and not of 2025-11-25.
         self._is_extension = revision is not None and revision.has_task_extension
-        self._state: _TaskState | None = None
+        self._state: TaskState | None = None
         self._interval = FIRST_POLL_INTERVAL
         self._kept: str | None = None
 
@@ -114,15 +122,18 @@ class TaskRun:
             self._call.on_result(result)
             return
         self._state = state
-        self._hold_server(state)
         failed = 0
         deadline = self._began + state.life
         while state.status == "working" or (state.status == "input_required" and self._is_extension):
             if monotonic() > deadline:
-                self._cancel()
-                raise DownstreamError(f"the task was not done within {state.life:g} s, the time its server keeps it")
+                raise self._overdue(state)
+            self._hold_server(HOLD_SECONDS if state.status == "working" else deadline - monotonic())
             if state.status == "input_required":
-                await self._answer_inputs(result)
+                try:
+                    async with asyncio.timeout(deadline - monotonic()):
+                        await self._answer_inputs(result)
+                except TimeoutError:
+                    raise self._overdue(state) from None
             if self._kept is None:
                 self._call.report(0, 0, state.statusMessage or f"the task is {state.status}")
             elif (results := self._results()) is not None:
@@ -142,15 +153,42 @@ class TaskRun:
                     raise
         await self._finish(state)
 
+    def _overdue(self, state: TaskState) -> DownstreamError:
+        self._cancel()
+        return DownstreamError(f"the task was not done within {state.life:g} s, the time its server keeps it")
+
     # ── requests about the task ──
 
     async def _create(self) -> Raw:
         members = (self._decision.body + b"")[1:]
         if not self._is_extension:
             members += b',"task":' + encode({"ttl": int(DEFAULT_LIFE * 1000)})
-        return await self._ask("tools/call", members, self._connection.config.timeout)
+        return await self._ask("tools/call", members, self._connection.config.timeout, self._meta())
 
-    def _read_created(self, result: Raw) -> _TaskState | None:
+    def _meta(self) -> bytes | None:
+        """The client's `_meta`, without its progress token: progress is what the server says of the task."""
+        call, traffic = self._call, self._connection.traffic
+        agreed, meta = traffic.revision, call.meta
+        assert agreed is not None
+        if meta is not None and call.progress_token is not None:
+            fields = decode_object(meta)
+            fields.pop(PROGRESS_TOKEN, None)
+            meta = Raw(encode(fields)) if fields else None
+        capabilities = self._capabilities
+        if meta is not None and capabilities is not None and not call.revision.has_handshake:
+            meta = Raw(encode({**decode_object(meta), CLIENT_CAPABILITIES: Raw(capabilities)}))
+        info = traffic.identity.info
+        return meta_for_server(meta, call.revision, agreed, info, capabilities or b"{}", None, call.log_level)
+
+    @property
+    def _capabilities(self) -> bytes | None:
+        """What is declared for the client in each request; None where that was done in the handshake."""
+        if not self._is_extension:
+            return None
+        is_mute = self._connection.traffic.withheld is EVERYTHING
+        return _with_tasks(NO_CAPABILITIES if is_mute else self._call.caller.capabilities)
+
+    def _read_created(self, result: Raw) -> TaskState | None:
         try:
             if not self._is_extension:
                 return _decode_core(result).task
@@ -158,21 +196,23 @@ class TaskRun:
         except (DecodeError, ValidationError):
             return None
 
-    async def _ask(self, method: str, members: bytes, seconds: float = POLL_TIMEOUT) -> Raw:
-        capabilities = None if not self._is_extension else _with_tasks(self._call.caller.capabilities)
+    async def _ask(self, method: str, members: bytes, seconds: float = POLL_TIMEOUT, meta: bytes | None = None) -> Raw:
         try:
             async with asyncio.timeout(seconds):
-                return await self._connection.traffic.ask_as_era(method, members, capabilities)
+                return await self._connection.traffic.ask_as_era(method, members, self._capabilities, meta=meta)
         except TimeoutError:
             raise DownstreamError(f"the server did not answer `{method}` within {seconds:g} s") from None
 
     async def _answer_inputs(self, result: Raw) -> None:
         assert self._state is not None
-        answers = await self._call.answer_inputs(result)
+        if self._kept is None or not self._call.revision.asks_in_results:
+            answers = await self._call.answer_inputs(result)
+        else:
+            answers = await self._answers_of_reader(self._kept, result)
         fields = {"taskId": self._state.taskId, "inputResponses": answers}
         await self._ask("tasks/update", encode(fields)[1:-1])
 
-    async def _pause(self, state: _TaskState) -> None:
+    async def _pause(self, state: TaskState) -> None:
         said = state.pollInterval if state.pollIntervalMs is None else state.pollIntervalMs
         if said is None:
             seconds, self._interval = self._interval, min(2 * self._interval, LAST_POLL_INTERVAL)
@@ -198,14 +238,14 @@ class TaskRun:
         except WorkbenchError as error:
             log.info("[%s] a task could not be cancelled: %s", self._connection.label, error.message)
 
-    def _hold_server(self, state: _TaskState) -> None:
+    def _hold_server(self, seconds: float) -> None:
         # Beyond its idle timeout, because a server that is stopped loses its tasks.
-        until = asyncio.get_running_loop().time() + state.life
+        until = asyncio.get_running_loop().time() + seconds
         self._connection.held_until = max(self._connection.held_until, until)
 
     # ── the end ──
 
-    async def _finish(self, state: _TaskState) -> None:
+    async def _finish(self, state: TaskState) -> None:
         if self._kept is not None:
             await self._keep_result(state)
             return
@@ -256,8 +296,7 @@ class TaskRun:
         results = self._results()
         assert results is not None and self._state is not None
         entry = self._decision.entry
-        running = encode({"content": [{"type": "text", "text": "The task is still running; read this again later."}]})
-        self._kept = results.keep(self._call.view, (entry.toolbox, entry.name, self._decision.item), running)
+        self._kept = results.keep(self._call.view, (entry.toolbox, entry.name, self._decision.item), RUNNING)
         text = (
             f"The tool is still running, as a task. Its result will be kept: read it later with use_tool "
             f'{{"tool": "{self._kept}"}}.'
@@ -272,7 +311,46 @@ class TaskRun:
         self._call.finish_result(encode({"content": [{"type": "text", "text": text}]}))
         route.passage, route.on_cancelled = passage, partial(_stop, run)
 
-    async def _keep_result(self, state: _TaskState) -> None:
+    async def _answers_of_reader(self, kept: str, result: Raw) -> dict[str, Raw]:
+        """Ask within the next call that reads the kept result: a client that is asked in results has to come back."""
+        results = self._results()
+        assert results is not None
+        answered: asyncio.Future[dict[str, Raw]] = asyncio.get_running_loop().create_future()
+
+        def take(reader: RoutedCall) -> None:
+            results.next_reader(kept, None)
+            reader.route.entry = self._decision.entry
+            self._router.start_for(reader, ask(reader))
+
+        async def ask(reader: RoutedCall) -> None:
+            said = RUNNING
+            try:
+                answers = await reader.answer_inputs(result)
+                if not answered.done():
+                    answered.set_result(answers)
+            except DownstreamError as error:
+                said = _failed(error.message)
+                if not answered.done():
+                    answered.set_exception(error)
+            except asyncio.CancelledError:
+                # Another one may read it.
+                if not answered.done():
+                    results.next_reader(kept, take)
+                raise
+            self._router.work_done(reader)
+            reader.finish_result(said)
+
+        results.next_reader(kept, take)
+        try:
+            while not answered.done():
+                results.renew(kept)
+                await asyncio.wait({answered}, timeout=LAST_POLL_INTERVAL)
+            return answered.result()
+        finally:
+            answered.cancel()
+            results.next_reader(kept, None)
+
+    async def _keep_result(self, state: TaskState) -> None:
         if self._is_extension:
             if state.status != "completed":
                 raise RemoteError(read_error(_error_of(state)))
@@ -300,13 +378,13 @@ def _stop(run: asyncio.Task[None]) -> None:
     run.cancel()
 
 
-def _error_of(state: _TaskState) -> Raw:
+def _error_of(state: TaskState) -> Raw:
     if bytes(state.error)[:1] == b"{":
         return state.error
     return Raw(encode({"code": INTERNAL_ERROR, "message": state.statusMessage or f"the task is {state.status[:100]}"}))
 
 
-def _result_of(state: _TaskState) -> Raw:
+def _result_of(state: TaskState) -> Raw:
     """Raises `DownstreamError` if a task that has ended has none. One that asks or is a task again would have the call
     made once more."""
     if state.status != "completed":
