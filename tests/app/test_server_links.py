@@ -22,7 +22,8 @@ def connection() -> Any:
 
 def means() -> Any:
     redactor = SimpleNamespace(text=str, has_news=lambda: False)
-    return SimpleNamespace(batch=object(), processes=SimpleNamespace(is_prepared=True), redactor=redactor)
+    processes = SimpleNamespace(is_prepared=True, prepare=lambda: None, mark=lambda: "mark/1;", strays=lambda mark: [])
+    return SimpleNamespace(batch=object(), processes=processes, redactor=redactor)
 
 
 async def test_a_disk_that_does_not_answer_holds_up_its_server_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ is used for. Knows nothing about when a server is started. Imported with the fir
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,8 +26,9 @@ from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.process_context import WITHIN
 from mcp_workbench.engine.sandbox.denials import explanation
-from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, run_in_sandbox, sandbox_of
+from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import RefusedHost, Sandbox
+from mcp_workbench.engine.sandbox.sandbox_runner import SandboxRunner
 from mcp_workbench.engine.sandbox.thread_backend import make_private_folders
 from mcp_workbench.engine.transport.child import find_program, spawn
 from mcp_workbench.engine.transport.link import AnswerReceiver
@@ -146,6 +148,7 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     # A server runs in its client's folder, as if the client had started it itself.
     owner = Owner(context.path, connection.entry.toolbox, _user_of(connection))
     refused = _RefusedHosts(means, connection)
+    runner = SandboxRunner(means.processes)
 
     def prepare() -> Enforced:
         sandbox = sandbox_of(config, environment, context.folder, owner)
@@ -153,10 +156,14 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
         os.path.isdir(sandbox.folder or "/")
         if sandbox.image is None:
             find_program(config.command or "", environment.get("PATH"), sandbox.folder)
-            _verify_package(connection, config, sandbox)
+            _verify_package(connection, config, sandbox, runner)
         return enforce(sandbox, refused.note)
 
-    enforced = await aside(prepare, lambda found: found.launch.abandon())
+    try:
+        enforced = await aside(prepare, lambda found: found.launch.abandon())
+    except asyncio.CancelledError:
+        runner.cancel()
+        raise
     connection.sandbox = _report(enforced)
     link = spawn(
         config.command,
@@ -191,7 +198,7 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     return link
 
 
-def _verify_package(connection: Connection, config: ServerConfig, sandbox: Sandbox) -> None:
+def _verify_package(connection: Connection, config: ServerConfig, sandbox: Sandbox, runner: SandboxRunner) -> None:
     """Raises `DownstreamError` if its package was recorded and is another one now. Blocks; may install it."""
     path = connection.entry.context.path
     lock = os.path.join(os.path.dirname(path), LOCK_NAME)
@@ -209,7 +216,7 @@ def _verify_package(connection: Connection, config: ServerConfig, sandbox: Sandb
         make_private_folders(sandbox)
         # Nothing of the package runs, so that its own network is not the limit.
         wider = sandbox if sandbox.network == "none" else sandbox._replace(network="all")
-        verify(locked, config, quote(connection.label), sandbox.environment, partial(run_in_sandbox, wider))
+        verify(locked, config, quote(connection.label), sandbox.environment, partial(runner.run, wider))
 
 
 class _RefusedHosts:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from mcp_workbench.engine.config.environment import beyond_harmless
 from mcp_workbench.engine.config.model import ServerConfig
@@ -14,10 +14,8 @@ from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
 from mcp_workbench.engine.sandbox.machine import capabilities, this_machine
 from mcp_workbench.engine.sandbox.sandbox import Machine, OnRefused, Sandbox
 from mcp_workbench.engine.transport.child import OURSELVES, find_program
-from mcp_workbench.engine.transport.confinement import CannotConfine, Launch, start_confined
-
-# To install a package.
-RUN_TIMEOUT: Final = 300.0
+from mcp_workbench.engine.transport.confinement import Launch
+from mcp_workbench.errors import DownstreamError, shortage
 
 
 class Owner(NamedTuple):
@@ -101,44 +99,15 @@ def private_home(config: ServerConfig, owner: Owner) -> str:
     return os.path.join(this_machine(os.path.expanduser("~")).homes, home_name(config, owner))
 
 
-def run_in_sandbox(sandbox: Sandbox, words: Sequence[str], given: bytes, folder: str | None) -> tuple[int, str]:
-    """Run a program in a sandbox to its end. Returns its exit status and what it said. Blocks."""
-    import signal
-    import subprocess
-
-    launch = enforce(sandbox).launch
-
-    def run() -> tuple[int, bytes]:
-        with subprocess.Popen(
-            [*launch.wrapper, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=dict(sandbox.environment),
-            cwd=folder or sandbox.folder,
-            pass_fds=launch.descriptors,
-            start_new_session=True,
-        ) as process:
-            try:
-                said, _ = process.communicate(given, RUN_TIMEOUT)
-            except BaseException:
-                # With all that it has started, which would go on without it.
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-        return process.returncode, said
-
-    try:
-        status, said = start_confined(launch.confinement, run)
-    except (OSError, subprocess.TimeoutExpired, CannotConfine) as error:
-        return -1, str(error)
-    finally:
-        launch.abandon()
-    return status, said.decode(errors="replace")
-
-
 def enforce(sandbox: Sandbox, refused: OnRefused = lambda host, port, refusal: False) -> Enforced:
     """Decide how this machine enforces a sandbox, and create its private folders. Raises `DownstreamError` if it cannot
     be enforced. `refused` is told of hosts that the server may not reach."""
     chosen = choose(sandbox, capabilities())
-    launch = chosen.backend.launch(sandbox, refused)
+    try:
+        launch = chosen.backend.launch(sandbox, refused)
+    except OSError as error:
+        if shortage(error) is not None:
+            raise
+        where = f" (`{error.filename}`)" if isinstance(error.filename, str) else ""
+        raise DownstreamError(f"sandbox: it cannot be set up: {error.strerror}{where}") from None
     return Enforced(sandbox, chosen.backend.name, chosen.missing, launch, chosen.unprotected)
