@@ -71,50 +71,61 @@ class BwrapBackend:
             if os.path.basename(path) != COMMON_FOLDER:
                 with contextlib.suppress(OSError):
                     _create(path)
-        descriptors: list[int] = []
-        words = list(_namespaces(sandbox))
-        if seccomp.is_supported():
-            descriptors.append(memory_file(seccomp.filter_program(families_of(sandbox), has_own_ipc=True)))
-            words += ("--seccomp", str(descriptors[0]))
-        own_program: tuple[str, ...] = ()
-        companion: Companion | None = None
-        if isinstance(sandbox.network, tuple):
-            from mcp_workbench.engine.sandbox.egress_proxy import EgressProxy
-            from mcp_workbench.engine.sandbox.egress_rules import EgressRules
+        with contextlib.ExitStack() as undoing:
+            launch = _launch(sandbox, refused, undoing)
+            undoing.pop_all()
+        return launch
 
-            ours, theirs = socket.socketpair()
-            companion = EgressProxy(ours, EgressRules(sandbox.network), refused)
-            descriptors.append(theirs.detach())
-            python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
-            own_program = (python, "-I", "-S", "-c", _HANDING_OVER, str(descriptors[-1]))
-            sandbox = sandbox._replace(read=(*sandbox.read, *interpreter_files(python)))
-        if any(os.path.basename(path) == COMMON_FOLDER for path in sandbox.read_only):
-            from mcp_workbench.engine.sandbox.common_folders import hold_common_folders
 
-            companion = hold_common_folders(sandbox.read_only, companion)
-        words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
-        if sandbox.folder is not None:
-            words += ("--chdir", sandbox.folder)
-        # Not on its command line, which everything in the sandbox can read.
-        descriptors.append(memory_file(b"".join(os.fsencode(word) + b"\0" for word in words)))
-        return Launch(
-            # What it gives up by itself is not taken before: a filter or rules for files would keep it from mounting.
-            # The scopes add to the namespaces: abstract sockets belong to the network, which it may share with us.
-            Confinement(
-                root_capabilities=ROOT_CAPABILITIES | _MAPPING_ROOT,
-                is_apart=landlock.abi() >= landlock.SCOPES_ABI,
-                filters_calls=False,
-            ),
-            (
-                _program(),
-                "--args",
-                str(descriptors[-1]),
-                *own_program,
-                *limiting(sandbox, _limit_of_processes(sandbox)),
-            ),
-            tuple(descriptors),
-            companion,
-        )
+def _launch(sandbox: Sandbox, refused: OnRefused, undoing: contextlib.ExitStack) -> Launch:
+    """`undoing` gets what is to be done if it fails half-way."""
+
+    def passed(descriptor: int) -> str:
+        undoing.callback(os.close, descriptor)
+        descriptors.append(descriptor)
+        return str(descriptor)
+
+    descriptors: list[int] = []
+    words = list(_namespaces(sandbox))
+    if seccomp.is_supported():
+        filters = seccomp.filter_program(families_of(sandbox), has_own_ipc=True)
+        words += ("--seccomp", passed(memory_file(filters)))
+    own_program: tuple[str, ...] = ()
+    companion: Companion | None = None
+    if isinstance(sandbox.network, tuple):
+        from mcp_workbench.engine.sandbox.egress_proxy import EgressProxy
+        from mcp_workbench.engine.sandbox.egress_rules import EgressRules
+
+        ours, theirs = socket.socketpair()
+        undoing.callback(ours.close)
+        channel = passed(theirs.detach())
+        companion = EgressProxy(ours, EgressRules(sandbox.network), refused)
+        python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
+        own_program = (python, "-I", "-S", "-c", _HANDING_OVER, channel)
+        sandbox = sandbox._replace(read=(*sandbox.read, *interpreter_files(python)))
+    if any(os.path.basename(path) == COMMON_FOLDER for path in sandbox.read_only):
+        from mcp_workbench.engine.sandbox.common_folders import hold_common_folders
+
+        companion = hold_common_folders(sandbox.read_only, companion)
+        if companion is not None:
+            undoing.callback(companion.abandon)
+    words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
+    if sandbox.folder is not None:
+        words += ("--chdir", sandbox.folder)
+    # Not on its command line, which everything in the sandbox can read.
+    arguments = passed(memory_file(b"".join(os.fsencode(word) + b"\0" for word in words)))
+    return Launch(
+        # What it gives up by itself is not taken before: a filter or rules for files would keep it from mounting.
+        # The scopes add to the namespaces: abstract sockets belong to the network, which it may share with us.
+        Confinement(
+            root_capabilities=ROOT_CAPABILITIES | _MAPPING_ROOT,
+            is_apart=landlock.abi() >= landlock.SCOPES_ABI,
+            filters_calls=False,
+        ),
+        (_program(), "--args", arguments, *own_program, *limiting(sandbox, _limit_of_processes(sandbox))),
+        tuple(descriptors),
+        companion,
+    )
 
 
 def _program() -> str:
@@ -232,8 +243,12 @@ def _limit_of_processes(sandbox: Sandbox) -> int | None:
 def memory_file(content: bytes) -> int:
     """A descriptor with this content."""
     descriptor = os.memfd_create("mcp-workbench-sandbox")
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        os.write(descriptor, content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

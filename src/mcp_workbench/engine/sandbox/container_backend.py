@@ -92,17 +92,22 @@ class ContainerBackend:
         lines, inherited = _variables(sandbox.environment, client)
         name = f"mcp-workbench-{os.getpid()}-{os.urandom(6).hex()}"
         variables = memory_file(lines)
-        words = (
-            *run_words(sandbox, engine, name),
-            *("--env-file", f"/dev/fd/{variables}"),
-            *(word for each in inherited for word in ("--env", each)),
-        )
+        try:
+            words = (
+                *run_words(sandbox, engine, name),
+                *("--env-file", f"/dev/fd/{variables}"),
+                *(word for each in inherited for word in ("--env", each)),
+            )
+            remover = ContainerRemover(engine, name, client)
+        except BaseException:
+            os.close(variables)
+            raise
         return Launch(
             # Without rights, a rootless engine cannot map users.
             UNCONFINED,
             (engine.program, *words, *_program(sandbox)),
             (variables,),
-            ContainerRemover(engine, name, client),
+            remover,
             client_environment=client | inherited,
         )
 
