@@ -22,6 +22,20 @@ _PR_SET_DUMPABLE = 4
 def as_ordinary_user(work: Callable[[], Any]) -> Any:
     """Do this in a process of its own, as an ordinary user. Returns what it returns, which is sent as JSON. It can
     import nothing new: what root has installed may be unreadable then."""
+    return in_own_process(work, _become_ordinary)
+
+
+def _become_ordinary() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        # The kernel hides the memory of a process that was root.
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def in_own_process(work: Callable[[], Any], prepare: Callable[[], None]) -> Any:
+    """Do this in a process of its own, after it has been prepared. Returns what it returns, which is sent as JSON."""
     receiving, sending = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -31,12 +45,7 @@ def as_ordinary_user(work: Callable[[], Any]) -> Any:
             # Ends it, and with it what waits for it.
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(MAX_SECONDS)
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
-                # The kernel hides the memory of a process that was root.
-                ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+            prepare()
             with os.fdopen(sending, "w") as file:
                 json.dump(work(), file)
             status = 0

@@ -80,19 +80,23 @@ def _attack(folder: Path, settings: SandboxConfig | None, told: dict[str, Any]) 
     config = ServerConfig(name="hostile", command=PYTHON, args=args, sandbox=settings)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(folder / "tmp")}
     enforced = enforce(sandbox_of(config, environment, "/", OWNER))
-    sandbox = enforced.sandbox
+    sandbox, launch = enforced.sandbox, enforced.launch
+    client = launch.client_environment
+    command = [*launch.wrapper, PYTHON, *args] if client is None else [*launch.wrapper, *args]
     done = start_confined(
-        enforced.launch.confinement,
+        launch.confinement,
         lambda: subprocess.run(
-            [*enforced.launch.wrapper, PYTHON, *args],
-            env=sandbox.environment,
-            cwd=sandbox.folder,
+            command,
+            env=sandbox.environment if client is None else client,
+            cwd=sandbox.folder if client is None else None,
             capture_output=True,
             text=True,
-            pass_fds=enforced.launch.descriptors,
+            pass_fds=launch.descriptors,
         ),
     )
-    enforced.launch.close()
+    launch.abandon()
     assert not done.returncode, done.stderr
     found: dict[str, bool] = json.loads(done.stdout)
+    # Podman's containers have a `/var/tmp` of their own.
+    found["create a file in the home folder"] &= (home / "planted").exists()
     return found

@@ -6,7 +6,8 @@ read-only in it; pure.
 `of_server.py` collects what it needs for a server of the catalogue: `program_files.py` finds the files that a program
 consists of, `machine.py` asks what this machine can enforce.
 `thread_backend.py`, `bwrap_backend.py` and `seatbelt_backend.py` enforce it, with `resource_limits.py`; so does
-`container_backend.py` for a server in an image, `container_engine.py` asks Podman and Docker what they can do;
+`container_backend.py` for a server in an image, `container_engine.py` asks Podman and Docker what they can do,
+`container_filter.py` narrows what Podman lets containers call;
 `backends.py` chooses between them. `egress_proxy.py` is the way out of a sandbox that may reach some hosts,
 `egress_rules.py` decides which.
 `common_folders.py` has a file in repositories that is created for that, and takes it away again.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -46,6 +47,8 @@ CLIENT_VARIABLES: Final = (
 _INIT_PROCESSES: Final = 1
 # Until a container has been removed; what takes longer goes on without us.
 REMOVAL_TIMEOUT: Final = 1.0
+# Podman's has 30 kilobytes.
+_MAX_FILTER_BYTES: Final = 1 << 20
 _HAS_ENDED: Final = b"ended\n"
 
 # Removes what workbenches that are gone have left, waits until ours says that the server has ended or is gone itself,
@@ -91,25 +94,36 @@ class ContainerBackend:
         client = server_environment(os.environ, CLIENT_VARIABLES, {})
         lines, inherited = _variables(sandbox.environment, client)
         name = f"mcp-workbench-{os.getpid()}-{os.urandom(6).hex()}"
-        variables = memory_file(lines)
-        try:
-            words = (
-                *run_words(sandbox, engine, name),
-                *("--env-file", f"/dev/fd/{variables}"),
-                *(word for each in inherited for word in ("--env", each)),
-            )
+        with contextlib.ExitStack() as undoing:
+            descriptors = [memory_file(lines)]
+            undoing.callback(os.close, descriptors[0])
+            words = [*run_words(sandbox, engine, name), "--env-file", f"/dev/fd/{descriptors[0]}"]
+            words += (word for each in inherited for word in ("--env", each))
+            if (filters := _filter(engine)) is not None:
+                descriptors.append(memory_file(filters))
+                undoing.callback(os.close, descriptors[1])
+                words += ("--security-opt", f"seccomp=/dev/fd/{descriptors[1]}")
             remover = ContainerRemover(engine, name, client)
-        except BaseException:
-            os.close(variables)
-            raise
+            undoing.pop_all()
         return Launch(
             # Without rights, a rootless engine cannot map users.
             UNCONFINED,
             (engine.program, *words, *_program(sandbox)),
-            (variables,),
+            tuple(descriptors),
             remover,
             client_environment=client | inherited,
         )
+
+
+def _filter(engine: ContainerEngine) -> bytes | None:
+    """The engine's filter of system calls without what `guard` refuses; None: as it is, where it cannot be read."""
+    from mcp_workbench.engine.sandbox.container_filter import narrowed
+
+    try:
+        with open(engine.filter_path, "rb") as file:
+            return json.dumps(narrowed(json.loads(file.read(_MAX_FILTER_BYTES)))).encode()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def run_words(sandbox: Sandbox, engine: ContainerEngine, name: str) -> list[str]:

@@ -24,6 +24,8 @@ class ContainerEngine(NamedTuple):
     is_rootless: bool = False
     limits_memory: bool = False
     limits_processes: bool = False
+    # The file with its filter of system calls, if it names one.
+    filter_path: str = ""
 
     @property
     def maps_root(self) -> bool:
@@ -81,4 +83,5 @@ def described(name: str, program: str, info: Mapping[str, Any]) -> ContainerEngi
         is_rootless=is_rootless,
         limits_memory=is_limiting and "memory" in controllers,
         limits_processes=is_limiting and "pids" in controllers,
+        filter_path=host["security"].get("seccompProfilePath") or "",
     )

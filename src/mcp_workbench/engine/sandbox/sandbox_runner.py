@@ -26,7 +26,7 @@ RUN_TIMEOUT: Final = 300.0
 # Of what a program says, the end is kept: errors are there.
 MAX_OUTPUT_BYTES: Final = 64 * 1024
 # Until a program that was killed, or has closed its output, has ended.
-_END_TIMEOUT: Final = 5.0
+_RUN_END_TIMEOUT: Final = 5.0
 # How often to look whether it has ended, while it says nothing.
 _EXIT_INTERVAL: Final = 0.1
 _READ_SIZE: Final = 64 * 1024
@@ -98,7 +98,7 @@ class SandboxRunner:
             self._kill()
             self._group = None
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_END_TIMEOUT)
+                process.wait(_RUN_END_TIMEOUT)
             assert process.stdout is not None
             process.stdout.close()
             self._table.remove(process.pid)
@@ -122,7 +122,7 @@ class SandboxRunner:
                 chunk = os.read(process.stdout.fileno(), _READ_SIZE)
                 if not chunk:
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        return process.wait(min(seconds, _END_TIMEOUT)), bytes(said)
+                        return process.wait(min(seconds, _RUN_END_TIMEOUT)), bytes(said)
                     break
                 said += chunk
                 del said[:-MAX_OUTPUT_BYTES]

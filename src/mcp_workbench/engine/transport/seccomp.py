@@ -39,7 +39,7 @@ _ERROR: Final = 0x00050000
 _X32: Final = 0x40000000
 
 # Namespaces, as flags of `clone`: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
-_NEW_NAMESPACES: Final = 0x7E020000
+NEW_NAMESPACES: Final = 0x7E020000
 # Types characters into a terminal as if the user had, and the same for the console.
 _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
@@ -55,7 +55,7 @@ class Architecture(NamedTuple):
 
 
 # Reaching into other processes, namespaces, keys, the kernel and its mounts.
-_REFUSED: Final = (
+REFUSED_CALLS: Final = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "process_madvise", "kcmp"),
     *("unshare", "setns"),
     *("add_key", "request_key", "keyctl"),
@@ -65,7 +65,7 @@ _REFUSED: Final = (
     *("swapon", "swapoff", "reboot", "kexec_load", "init_module", "finit_module", "delete_module", "acct"),
 )
 # Programs that find these missing go another way: `clone3` has its flags in memory, where a filter cannot see them.
-_MISSING: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
+MISSING_CALLS: Final = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
 # What processes of one user share without files, by numbers that can be guessed.
 _IPC: Final = (
     *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
@@ -209,12 +209,12 @@ def filter_program(
     ]
     if machine == "x86_64":
         code += _when(_JUMP_AT_LEAST, _X32, [_error(ENOSYS)])
-    for name in _MISSING if families is None or has_own_ipc else (*_MISSING, *_IPC):
+    for name in MISSING_CALLS if families is None or has_own_ipc else (*MISSING_CALLS, *_IPC):
         code += _when(_JUMP_EQUAL, calls[name], [_error(ENOSYS)])
-    for name in _REFUSED:
+    for name in REFUSED_CALLS:
         code += _when(_JUMP_EQUAL, calls[name], [_error(EPERM)])
     code += _when(
-        _JUMP_EQUAL, calls["clone"], [*_argument(0), *_when(_JUMP_ANY_BIT, _NEW_NAMESPACES, [_error(EPERM)]), _allow()]
+        _JUMP_EQUAL, calls["clone"], [*_argument(0), *_when(_JUMP_ANY_BIT, NEW_NAMESPACES, [_error(EPERM)]), _allow()]
     )
     typing = [each for request in (_TIOCSTI, _TIOCLINUX) for each in _when(_JUMP_EQUAL, request, [_error(EPERM)])]
     code += _when(_JUMP_EQUAL, calls["ioctl"], [*_argument(1), *typing, _allow()])
