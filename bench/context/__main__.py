@@ -95,9 +95,9 @@ def measure(folder: Path, count: Count) -> list[Row]:
                     f"{name} needs: right toolbox of 70 by {most:,} bytes of instructions",
                     routed(live, asked, most=most),
                     "%",
-                    bound,
+                    routed_to,
                 )
-                for most, bound in ((MOST_ROOM, routed_to), (USUAL_ROOM, None))
+                for most in (MOST_ROOM, USUAL_ROOM)
             ),
         ]
     opened = open_each(real, count)

@@ -47,5 +47,5 @@ def introductions(servers: Mapping[str, Sequence[SearchDocument]], most: int) ->
         Box(name, "", len(tools), tuple(words[name]), (name,), tuple(words[name].values()))
         for name, tools in servers.items()
     ]
-    told = [line for line in instructions(boxes, most=most).split("\n") if line.startswith("- ")]
-    return {name: set(terms(line)) for name, line in zip(servers, told, strict=False)}
+    _, _, told = instructions(boxes, most=most).partition("\nToolboxes:\n")
+    return {name: set(terms(line)) for name, line in zip(servers, told.split("\n"), strict=True)}

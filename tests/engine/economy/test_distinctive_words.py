@@ -22,6 +22,21 @@ def test_words_that_only_one_group_has_come_first() -> None:
     assert words["mail"]["message"] > words["mail"]["folder"] > 0
 
 
+def test_a_word_is_chosen_for_the_tools_that_the_words_before_it_do_not_cover() -> None:
+    pages = [(f"{verb}_page_browser", "") for verb in ("open", "close", "save", "print")]
+    groups = {"web": entries(*pages, ("take_screenshot", "")), "disk": entries(("close_file", ""), ("save_file", ""))}
+    first, second, third, *_ = distinctive_words(groups)["web"]
+    assert {first, second} == {"browser", "page"}
+    assert third in ("take", "screenshot"), "not a verb of pages, which are covered"
+
+
+def test_a_word_that_tools_of_others_use_in_their_descriptions_is_no_sign() -> None:
+    one = entries(("draw_canvas", ""), ("paint_document", ""))
+    others = entries(*((f"office{number}", "Opens it. Reads a document.") for number in range(9)))
+    words = distinctive_words({"art": one, "office": others})["art"]
+    assert words["canvas"] > words["document"]
+
+
 def test_words_come_as_people_wrote_them() -> None:
     words = distinctive_words({"a": entries(("list_repositories", "Lists repositories.")), "b": entries(("x", ""))})
     assert "repositories" in words["a"]

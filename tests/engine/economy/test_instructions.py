@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.economy.instructions import HOW, MOST_BYTES, Box, instructions, introduced, names
+from mcp_workbench.engine.economy.instructions import (
+    HOW,
+    HOW_IN_SHORT,
+    MOST_BYTES,
+    Box,
+    instructions,
+    introduced,
+    names,
+)
 
 DEV = Box("dev", "Code and reviews.", 12, ("pull", "issue"))
 
@@ -26,8 +34,8 @@ def test_an_uncounted_toolbox_has_no_number() -> None:
     [
         (5, "About something. About something. About something.", "…"),
         (20, "toolbox-19: About something. About something.", "…, here"),
-        (60, "toolbox-59: some words", "About"),
-        (90, "- toolbox-89: some", "toolbox-1: some words here"),
+        (70, "toolbox-69: some words", "About"),
+        (90, "\ntoolbox-89: some", "toolbox-1: some words here"),
         (500, " more. `open_toolbox {}` lists them.", "tools)"),
     ],
 )
@@ -58,22 +66,29 @@ def test_where_room_is_scarce_every_toolbox_gets_words_and_none_a_number() -> No
     assert "(12 tools)" not in text
 
 
+def test_where_room_is_scarce_it_goes_to_words() -> None:
+    many = [Box(f"box-{number}", "Long. " * 40, 12, ("database", "query", "schema")) for number in range(70)]
+    roomy, scarce = instructions(many[:20]), instructions(many)
+    assert roomy.startswith(HOW) and roomy.count("\n- box-") == 20
+    assert scarce.startswith(f"{HOW_IN_SHORT}\n\nToolboxes:\nbox-0: database") and "\n- " not in scarce
+
+
 def test_words_of_the_description_are_said_once_and_not_lost_where_it_is_left_out() -> None:
     box = Box("dev", "Databases and what is in them.", 12, ("database", "query"))
     assert introduced([box], 500).endswith("- dev (12 tools): Databases and what is in them. [query]")
-    assert introduced([box], 34).endswith("- dev: database query")
+    assert introduced([box], 34).endswith("\ndev: database query")
 
 
 def test_room_that_is_left_goes_to_as_many_toolboxes_as_possible() -> None:
     long = [Box("one", words=("extraordinarily",)), Box("two", words=("pdf",)), Box("three", words=("map",))]
-    assert introduced(long, 40).split("\n")[1:] == ["- one", "- two: pdf", "- three: map"]
+    assert introduced(long, 34).split("\n")[1:] == ["one", "two: pdf", "three: map"]
 
 
 def test_words_go_where_they_say_most_and_every_toolbox_gets_its_first() -> None:
     plain = [Box(f"box-{number}", words=("aaaa", "bbbb", "cccc"), worth=(2.0, 0.2, 0.1)) for number in range(3)]
     rich = Box("rich", words=("dddd", "eeee", "ffff", "gggg"), worth=(2.0, 1.9, 1.8, 0.1))
-    shown = introduced([*plain, rich], 76).split("\n")[1:]
-    assert shown == ["- box-0: aaaa", "- box-1: aaaa", "- box-2: aaaa", "- rich: dddd eeee ffff"]
+    shown = introduced([*plain, rich], 68).split("\n")[1:]
+    assert shown == ["box-0: aaaa", "box-1: aaaa", "box-2: aaaa", "rich: dddd eeee ffff"]
 
 
 def test_one_name_of_many_is_not_worth_its_room() -> None:

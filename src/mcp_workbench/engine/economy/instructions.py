@@ -23,8 +23,15 @@ HOW = (
     'See a toolbox: `open_toolbox {"toolbox_name": "name"}`. '
     'Call a tool: `use_tool {"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}`.'
 )
+# Where the toolboxes take all the room: the rest is in the descriptions of the tools, which every client shows.
+HOW_IN_SHORT = (
+    'Find tools: `open_toolbox {"query": "what you need"}`. '
+    'See a toolbox: `{"toolbox_name": "name"}`. '
+    "Call: `use_tool`."
+)
 _LIST = "`open_toolbox {}` lists them."
-
+_HEADING: Final = "Toolboxes:"
+_BULLET: Final = "- "
 
 _FEWEST_NAMES: Final = 3
 
@@ -41,10 +48,16 @@ class Box(msgspec.Struct, frozen=True):
     worth: tuple[float, ...] = ()
 
 
-def instructions(boxes: Sequence[Box], *, most: int = MOST_BYTES, how: str = HOW) -> str:
+def instructions(
+    boxes: Sequence[Box], *, most: int = MOST_BYTES, how: str = HOW, how_in_short: str = HOW_IN_SHORT
+) -> str:
     """How to use the workbench, then each toolbox in as much detail as fits."""
     room = most - len(how.encode()) - 2
-    return how + "\n\n" + introduced(boxes, room) if room > 0 else _in_short(boxes, most)
+    if room <= 0:
+        return _in_short(boxes, most)
+    if boxes and not _has_room_for_descriptions(boxes, room - len(_HEADING)):
+        how, room = how_in_short, most - len(how_in_short.encode()) - 2
+    return how + "\n\n" + introduced(boxes, room)
 
 
 def _in_short(boxes: Sequence[Box], most: int) -> str:
@@ -57,18 +70,33 @@ def introduced(boxes: Sequence[Box], room: int) -> str:
     no room for all names, as many as fit and how many more there are."""
     if not boxes:
         return cut("No toolbox is configured.", room)
-    lines = described_within(boxes, room - len("Toolboxes:"))
-    return names(boxes, room=room) if lines is None else "\n".join(["Toolboxes:", *lines])
+    lines = described_within(boxes, room - len(_HEADING))
+    return names(boxes, room=room) if lines is None else "\n".join([_HEADING, *lines])
 
 
 def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
     """A line for each toolbox, in at most `room` bytes with their line ends; None where their names alone take more."""
     every_word = [box.words for box in boxes]
+    left = room - len(_BULLET) * len(boxes)
     everything = _lines(boxes, every_word, _LEVELS[-1])
-    if _size(everything) <= room:
+    if _size(everything) <= left:
         # The common case first: most users have few toolboxes, and every client waits for this when it connects.
-        return everything
+        return [_BULLET + line for line in everything]
     order = _order(boxes)
+    if not _has_room_for_descriptions(boxes, room):
+        # A list of words needs every byte for words.
+        return _most_within(boxes, order, room)
+    lines = _most_within(boxes, order, left)
+    return None if lines is None else [_BULLET + line for line in lines]
+
+
+def _has_room_for_descriptions(boxes: Sequence[Box], room: int) -> bool:
+    level = _LEVELS[_FIRST_DESCRIBED]
+    words = _by_box(boxes, _order(boxes)[: level.words_of_all(boxes)])
+    return _size(_lines(boxes, words, level)) <= room - len(_BULLET) * len(boxes)
+
+
+def _most_within(boxes: Sequence[Box], order: Sequence[tuple[int, str]], room: int) -> list[str] | None:
     within: tuple[list[str], int] | None = None
     for number, level in enumerate(_LEVELS):
         lines = _lines(boxes, _by_box(boxes, order[: level.words_of_all(boxes)]), level)
@@ -113,7 +141,7 @@ def _order(boxes: Sequence[Box]) -> list[tuple[int, str]]:
         rate = float("inf")
         for place, (word, worth) in enumerate(zip(box.words, box.worth or repeat(1.0), strict=False)):
             # Never more than the word before, which comes first.
-            rate = min(rate, worth / (len(word.encode()) + 1)) * _NEXT_WORD
+            rate = min(rate, worth / (len(word.encode()) + 1))
             rated.append((-rate, place, number, word))
     return [(number, word) for *_, number, word in sorted(rated)]
 
@@ -155,9 +183,8 @@ _LEVELS: Final = (
     *(_Level(8, longest, counted=True) for longest in (160, 240)),
     *(_Level(8, longest, counted=True, with_servers=True) for longest in (240, 400, 2_000)),
 )
+_FIRST_DESCRIBED: Final = 4
 _WORDS_INSTEAD_OF_DESCRIPTION: Final = 10
-# What each further word of a toolbox is worth, compared with the one before.
-_NEXT_WORD: Final = 0.9
 
 
 def _lines(boxes: Sequence[Box], words: Sequence[Sequence[str]], level: _Level) -> list[str]:
@@ -173,7 +200,7 @@ def _line(box: Box, words: Sequence[str], level: _Level) -> str:
         # Brackets tell words from the description. Without one they are left out, for more words.
         said.append(f"[{', '.join(new)}]" if description else " ".join(new))
     served = f" (servers: {', '.join(box.servers)})" if level.with_servers and box.servers else ""
-    return f"- {box.name}{_counted(box) if level.counted else ''}" + (": " + " ".join(said) if said else "") + served
+    return f"{box.name}{_counted(box) if level.counted else ''}" + (": " + " ".join(said) if said else "") + served
 
 
 def _counted(box: Box) -> str:

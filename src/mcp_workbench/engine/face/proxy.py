@@ -16,7 +16,7 @@ from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.config.model import DEFAULT_RESULT_BUDGET
-from mcp_workbench.engine.economy.instructions import HOW, Box, instructions, names
+from mcp_workbench.engine.economy.instructions import HOW, HOW_IN_SHORT, Box, instructions, names
 from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available, not_found, string_of
 from mcp_workbench.engine.face.decisions import (
     Answer,
@@ -81,6 +81,7 @@ class ProxyFace(Face):
     opens_in_thread = True
     # What instructions begin with.
     how = HOW
+    how_in_short = HOW_IN_SHORT
     most_bytes = MOST_BYTES_OF_TWO
 
     def __init__(self, catalog: Catalog, settings: FaceSettings, tool_index: ToolIndex) -> None:
@@ -183,7 +184,9 @@ class ProxyFace(Face):
     def instructions(self, view: View) -> str:
         """How to call tools, and which toolboxes there are."""
         boxes = self.tool_index.boxes()
-        return self.within_room(view, lambda most: instructions(boxes, most=most, how=self.how))
+        return self.within_room(
+            view, lambda most: instructions(boxes, most=most, how=self.how, how_in_short=self.how_in_short)
+        )
 
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:
         """Of the tools only those that are pinned are listed."""

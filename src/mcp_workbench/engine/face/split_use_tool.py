@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.economy.instructions import HOW
+from mcp_workbench.engine.economy.instructions import HOW, HOW_IN_SHORT
 from mcp_workbench.engine.face.base import Params
 from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load
 from mcp_workbench.engine.face.pins import ALWAYS_LOAD
@@ -60,6 +60,7 @@ class SplitProxyFace(ProxyFace):
 
     most_bytes = MOST_BYTES_OF_THREE
     how = HOW + f" `{READS}` calls tools that only read, `{WRITES}` all others, with the same arguments."
+    how_in_short = HOW_IN_SHORT.removesuffix(f"`{READS}`.") + f"`{READS}` to read, `{WRITES}` for all others."
 
     @cached_property
     def _judged(self) -> dict[tuple[ServerEntry, str], tuple[Raw, bool]]:
