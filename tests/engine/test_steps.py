@@ -14,6 +14,7 @@ from mcp_workbench.engine.steps import (
     STEP_FAILED,
     UNDECIDED,
     Denial,
+    EndKind,
     GuardedRequest,
     Held,
     Observer,
@@ -199,6 +200,22 @@ LARGE = b" " * MAX_SEARCHED_ANSWER_BYTES
 )
 def test_a_failure_of_the_tool_is_read_from_its_result(payload: tuple[bytes, ...], has_failed: bool) -> None:
     assert tool_failed(payload, sum(map(len, payload))) is has_failed
+    step = Recorder("a", [], lambda: None)
+    passage = Passage((step,), REQUEST)
+    passage.check()
+    passage.end("result", *payload)
+    assert [(each.size, each.is_tool_error) for each in step.outcomes] == [(sum(map(len, payload)), has_failed)]
+
+
+def test_a_result_known_to_be_no_failure_is_not_searched() -> None:
+    step = Recorder("a", [], lambda: None)
+    ends: tuple[tuple[EndKind, bool, bool], ...]
+    ends = (("result", False, True), ("result", True, False), ("error", False, False))
+    for kind, is_success, is_failure in ends:
+        passage = Passage((step,), REQUEST)
+        passage.check()
+        passage.end_with(kind, (b'{"isError":true}',), is_success)
+        assert step.outcomes[-1].is_tool_error is is_failure
 
 
 class Onlooker(Recorder):

@@ -475,8 +475,17 @@ class Gateway(ProcessOwner):
         # What a definition says does not change, and a server that is listed again has others.
         read: dict[str, tuple[Raw, HeaderParameters | None]] = {}
 
+        gate, views = self.gate, self.router.views
+
         def read_for(tool: str, principal: str) -> HeaderParameters | None:
-            definition = self.router.views.face_of(principal).definition_of(tool)
+            if views.tells_clients_apart:
+                face = views.face_of(principal)
+            else:
+                # Settled already, for the request that follows.
+                face = views.of_principal(principal).face
+                if gate.users is not None:
+                    gate.users.touch(principal)
+            definition = face.definition_of(tool)
             if definition is None:
                 return None
             known = read.get(tool)
@@ -487,7 +496,7 @@ class Gateway(ProcessOwner):
             return known[1]
 
         def state(principal: str) -> object | None:
-            return self.catalog.revision if principal in OWN_PRINCIPALS and not self.gate.has_rules else None
+            return self.catalog.revision if gate.access is None and principal in OWN_PRINCIPALS else None
 
         return HeaderParameterCache(self.face.definition_of, state, read_for=read_for)
 

@@ -148,15 +148,15 @@ class HttpCallers:
         return Callers(settings, remember, self._fetch, lambda work: runtime.start_task(work), self._load)
 
     def _load(self, principal: str) -> Coroutine[None, None, None] | None:
-        cluster = self._cluster
+        cluster, access = self._cluster, self._gateway.gate.access
         if cluster is not None and principal not in cluster.here and cluster.is_arriving(principal):
             return self._arrive(cluster, principal)
-        unread = self._gateway.gate.unread(principal)
+        unread = None if access is None else access.unread(principal)
         return self._gateway.lists.load(unread) if unread else None
 
     async def _arrive(self, cluster: ClusterInstance, principal: str) -> None:
-        unread = self._gateway.gate.unread(principal)
-        if unread:
+        access = self._gateway.gate.access
+        if access is not None and (unread := access.unread(principal)):
             await self._gateway.lists.load(unread)
         await cluster.arrive(principal)
 

@@ -221,10 +221,6 @@ class TeamGate(Gate):
         # Who separates tools that write from the others wants to be asked about each of them by the client.
         return "never" if config.splits_use_tool else config.programs.writes
 
-    def unread(self, principal: str) -> list[ServerEntry]:
-        """Servers whose manifests must be read before this principal can be shown anything."""
-        return [] if self.access is None else self.access.unread(principal)
-
     def status_for(self, face: Face, status: dict[str, Any]) -> dict[str, Any]:
         """The status as the principal with this face may see it."""
         return status if self.access is None else self.access.status_for(face, status)

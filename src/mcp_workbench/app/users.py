@@ -80,6 +80,11 @@ class UserFaces:
         self._made.move_to_end(principal)
         return face
 
+    def touch(self, principal: str) -> None:
+        """This user has called: others are dropped first."""
+        if principal in self._made:
+            self._made.move_to_end(principal)
+
     def _begin(self, principal: str) -> Face:
         catalog = self._face.catalog.of_user(principal)
         self._judge(catalog.entries())

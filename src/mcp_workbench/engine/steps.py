@@ -17,7 +17,6 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
-from msgspec.structs import force_setattr
 
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Body, Part, read_error
 
@@ -153,30 +152,14 @@ class Outcome(Struct, frozen=True, gc=False):
     rules: tuple[str, ...] = ()
     # Of the request (`call_id`).
     id: int = 0
-    # Of the payload, in bytes, and whether it is a result which says that the tool failed: found out once for all who
-    # want to know, unless it is known.
-    size: int = -1
-    is_tool_error: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.size < 0:
-            force_setattr(self, "size", _size_of(self.payload))
-        if self.is_tool_error is None:
-            force_setattr(self, "is_tool_error", self.kind == "result" and tool_failed(self.payload, self.size))
+    # Of the payload, in bytes, and whether it is a result which says that the tool failed.
+    size: int = 0
+    is_tool_error: bool = False
 
     @property
     def code(self) -> int | None:
         """The code of a JSON-RPC error."""
         return read_error(b"".join(self.payload)).code if self.kind == "error" else None
-
-
-def _size_of(payload: tuple[Part, ...]) -> int:
-    if len(payload) == 1:
-        return len(payload[0])
-    total = 0
-    for part in payload:
-        total += len(part)
-    return total
 
 
 def _edge(payload: Sequence[Part], *, is_last: bool = False) -> bytes:
@@ -539,6 +522,7 @@ class Passage(Struct, eq=False):
             self.held.close()
         # As `call_id` does.
         self.id = self.id or new_call_id()
+        size = sum(map(len, payload))
         outcome = Outcome(
             kind,
             payload,
@@ -548,10 +532,15 @@ class Passage(Struct, eq=False):
             self.decision,
             self.rules,
             self.id,
-            _size_of(payload),
-            False if is_success else None,
+            size,
+            kind == "result" and not is_success and tool_failed(payload, size),
         )
-        _report_end((*reversed(self.steps[: self.asked]), *self.observers), self.request, outcome)
+        for step in (*self.steps[: self.asked][::-1], *self.observers):
+            try:
+                step.on_end(self.request, outcome)
+            except Exception:
+                # The client still gets its answer, and the other steps still learn of it.
+                log.exception("a step around requests failed; please report this")
         if self.tracker is not None:
             try:
                 self.tracker.on_passage_end(self, outcome)
@@ -591,7 +580,7 @@ class UncheckedPassage(Struct, eq=False, gc=False):
             return
         self.is_over = True
         try:
-            size = _size_of(payload)
+            size = sum(map(len, payload))
             end = "tool_error" if kind == "result" and not is_success and tool_failed(payload, size) else kind
             ended = monotonic()
             if self.tracker is not None:
@@ -739,15 +728,6 @@ def call_id(passage: AnyPassage) -> int:
     if not passage.id:
         passage.id = new_call_id()
     return passage.id
-
-
-def _report_end(steps: tuple[Step, ...], request: GuardedRequest, outcome: Outcome) -> None:
-    for step in steps:
-        try:
-            step.on_end(request, outcome)
-        except Exception:
-            # The client still gets its answer, and the other steps still learn of it.
-            log.exception("a step around requests failed; please report this")
 
 
 async def _asked(question: Ask, asker: UserAsker | None) -> Denial | Pass:

@@ -102,7 +102,7 @@ class Access:
     def face_of(self, principal: str, identity: Identity | None = None) -> Face:
         """`identity`: as one token of theirs proves it, instead of the latest."""
         identity = self.policy.identities.of(principal) if identity is None else identity
-        role, whole = self.policy.role_of_identity(identity), self._whole_face_of(principal)
+        role, whole = self.policy.role_of(identity), self._whole_face_of(principal)
         # Nothing can be hidden from it: it uses the full face, without a separate catalogue.
         if role is None:
             return whole
@@ -119,7 +119,8 @@ class Access:
     def unread(self, principal: str) -> list[ServerEntry]:
         """Servers whose manifests must be read before this principal can be shown anything. Callers that can wait read
         them in a thread."""
-        if self.policy.role_of(principal) is None:
+        policy = self.policy
+        if policy.role_of(policy.identities.of(principal)) is None:
             return []
         catalogs = (self._whole_face_of(principal).catalog, self._face.catalog)
         return [entry for catalog in catalogs for entry in catalog.unread(catalog.entries())]

@@ -20,7 +20,7 @@ from mcp_workbench.engine.config.audit_settings import AuditConfig
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.problems import ConfigProblems
 from mcp_workbench.engine.config.redact import Redactor
-from mcp_workbench.engine.steps import GuardedRequest, Outcome, UncheckedPassage
+from mcp_workbench.engine.steps import GuardedRequest, Outcome, UncheckedPassage, tool_failed
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.audit import audit_step as audit_module
 from mcp_workbench.team.audit import audit_writer
@@ -46,12 +46,14 @@ REQUEST = GuardedRequest(
     body=b'{"name":"read","arguments":{"path":"/tmp/x","token":"abc","deep":{"n":[1,2]},"ok":true,"nil":null}',
     peer="10.0.0.7",
 )
-ENDED = Outcome(kind="result", payload=(b'{"content":[]}',), arrived=1.0, sent=1.0, ended=1.25, decision="passed")
+ENDED = Outcome(kind="result", payload=(b'{"content":[]}',), arrived=1.0, sent=1.0, ended=1.25, size=14)
 
 
 def ended(**changes: Any) -> Outcome:
-    """The same with changes. What follows from the payload is found out again."""
-    return replace(ENDED, size=-1, is_tool_error=None, **changes)
+    """The same with changes, and with what follows from the payload."""
+    outcome = replace(ENDED, **changes)
+    size = sum(map(len, outcome.payload))
+    return replace(outcome, size=size, is_tool_error=outcome.kind == "result" and tool_failed(outcome.payload, size))
 
 
 def recorded(folder: Path, *ended: tuple[GuardedRequest, Outcome], **settings: Any) -> list[dict[str, Any]]:

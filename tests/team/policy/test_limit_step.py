@@ -34,7 +34,7 @@ def request(principal: str = "alice", server: str = "one", body: bytes = b"{") -
 
 
 def ended(size: int = 0) -> Outcome:
-    return Outcome(kind="result", payload=(b"x" * size,), arrived=0.0, sent=0.0, ended=0.0)
+    return Outcome(kind="result", payload=(b"x" * size,), arrived=0.0, sent=0.0, ended=0.0, size=size)
 
 
 def step(clock: Clock | None = None, **limit: Any) -> LimitStep:

@@ -308,7 +308,7 @@ def test_every_request_is_counted_and_refused_as_the_oracle_says(
         elif flying:
             about = flying.pop(number % len(flying))
             oracle.end(about, number, now)
-            step.on_end(about, Outcome("result", (b"x" * number,), now, now, now))
+            step.on_end(about, Outcome("result", (b"x" * number,), now, now, now, size=number))
 
 
 # ── approvals ──

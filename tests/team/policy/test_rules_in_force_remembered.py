@@ -13,7 +13,7 @@ from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.steps import GuardedRequest, Subject
 from mcp_workbench.team.identity.identities import Identities, Identity
 from mcp_workbench.team.policy import policy, rules_in_force
-from mcp_workbench.team.policy.rules_in_force import Policy
+from mcp_workbench.team.policy.rules_in_force import Policy, Role
 
 ALLOW = PolicyRule(then="allow")
 
@@ -36,6 +36,9 @@ class Rig:
     def then(self, about: Subject) -> str:
         return self.policy.decide(about).then
 
+    def role_of(self, principal: str) -> Role | None:
+        return self.policy.role_of(self.identities.of(principal))
+
 
 def request(item: str = "drop", arguments: object = None, *, identity: Identity | None = None, **more: Any) -> Subject:
     body = json.dumps({"name": item, "arguments": arguments}).encode()[:-1]
@@ -56,9 +59,9 @@ def test_another_identity_of_the_same_user_is_decided_anew(monkeypatch: pytest.M
         identity = Identity(principal="alice", groups=frozenset(groups))
         rig.identities.remember(identity)
         assert rig.then(request()) == rig.then(request(identity=identity)) == decision
-        assert (rig.policy.role_of("alice") is None) is is_seen
+        assert (rig.role_of("alice") is None) is is_seen
     rig.identities.remember(Identity(principal="alice", toolboxes=("other",)))
-    assert rig.then(request()) == "hide" and rig.policy.role_of("alice") is not None
+    assert rig.then(request()) == "hide" and rig.role_of("alice") is not None
 
 
 def test_a_changed_definition_is_decided_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +130,7 @@ def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(20):
         identity = Identity(principal=f"user {number}")
         rig.identities.remember(identity)
-        assert rig.then(request(identity=identity)) == "deny" and rig.policy.role_of(f"user {number}") is None
+        assert rig.then(request(identity=identity)) == "deny" and rig.role_of(f"user {number}") is None
         assert len(rig.policy._decisions) <= 5 and len(rig.policy._roles) <= 5
     rig.policy._decisions.clear()
     assert rig.then(request("x" * 501)) == "allow" and not rig.policy._decisions, "it is the client's data"

@@ -124,8 +124,7 @@ class StepRunner:
         identity = call.route.identity
         if identity is None and self._identifier is not None:
             identity = self._identifier.identify(call.caller.principal)
-        described = _describe(call, call.introduction, method, entry, item, body, meta, identity)
-        return replace(described, program=call.route.program) if call.route.program else described
+        return _describe(call, call.introduction, method, entry, item, body, meta, identity, call.route.program)
 
     # ── a request with its own response ──
 
@@ -211,10 +210,12 @@ class StepRunner:
             self._steps, request, self._passive, _arrival(call), tracker=self._tracker
         )
         verdict = passage.check()
-        # Afterwards, because what passes at once is not held.
-        self._begin(passage)
+        if self._tracker is not None:
+            # Afterwards, because what passes at once is not held.
+            self._tracker.begin(passage)
         if verdict is None:
-            self._limit(passage, call)
+            if passage.limit is not None:
+                self._limit(passage, call)
             return True
         if isinstance(verdict, Held):
             self._tell_changed(passage)
@@ -431,7 +432,7 @@ class StepRunner:
         """Call `send` once every step has let it pass; otherwise it is dropped."""
         passage = Passage(
             self._steps,
-            _describe(sender, (sender.client_info, sender.peer), method, None, "", body, None, None),
+            _describe(sender, (sender.client_info, sender.peer), method, None, "", body),
             self._passive,
             tracker=self._tracker,
         )
@@ -471,14 +472,16 @@ def _describe(
     entry: ServerEntry | None,
     item: str,
     body: Body,
-    meta: Raw | None,
-    identity: object,
+    meta: Raw | None = None,
+    identity: object = None,
+    program: str = "",
 ) -> GuardedRequest:
     client, peer = introduction
+    session = sender.caller.client
     return GuardedRequest(
         principal=sender.caller.principal,
         client=client,
-        session=max(sender.caller.client, SHARED),
+        session=session if session > SHARED else SHARED,
         method=method,
         toolbox="" if entry is None else entry.toolbox,
         server="" if entry is None else entry.config.name,
@@ -487,6 +490,7 @@ def _describe(
         meta=meta,
         peer=peer,
         identity=identity,
+        program=program,
     )
 
 

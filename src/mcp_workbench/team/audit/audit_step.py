@@ -79,17 +79,17 @@ class Audit:
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """Record the end of a request (`steps.Step`)."""
-        size, meta, body = outcome.size, request.meta, request.body
+        meta, body, end = request.meta, request.body, outcome.kind
         entry = CallEntry(
             self._origin_of(request),
-            _end_of(outcome),
+            "refused" if outcome.decision == "denied" else "tool_error" if outcome.is_tool_error else end,
             outcome.arrived,
             outcome.ended,
             len(body) + 1,
-            size,
+            outcome.size,
             body if len(body) <= self._longest_kept and isinstance(body, bytes) else b"",
             "" if meta is None else trace_of(meta),
-            outcome.code,
+            outcome.code if end == "error" else None,
             outcome.sent,
             outcome.decision,
             outcome.rules,
@@ -172,13 +172,6 @@ class Audit:
     def close(self) -> None:
         """Wait for a limited time until the remaining lines are written. Blocks, so not for the event loop."""
         self._writer.close()
-
-
-def _end_of(outcome: Outcome) -> str:
-    """`result`, or `tool_error` if the tool itself reports a failure; `refused` if it was denied."""
-    if outcome.decision == "denied":
-        return "refused"
-    return "tool_error" if outcome.is_tool_error else outcome.kind
 
 
 def open_audit(config: AuditConfig, redactor: Redactor, *, stdout_is_free: bool) -> Audit:

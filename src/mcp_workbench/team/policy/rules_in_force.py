@@ -109,15 +109,18 @@ class Policy:
         if not subject.toolbox:
             # About the client itself: its log level, and notifications to the servers that it uses.
             return policy.NO_RULES
-        identity, kind = identity_in(subject, self.identities), None
-        if subject.method.startswith(TASKS):
-            subject = self._as_call(subject)
-        elif subject.method == COMPLETION and isinstance(subject, GuardedRequest):
-            kind = _completed(subject)
+        identity, kind, method = identity_in(subject, self.identities), None, subject.method
+        # Nearly all are calls.
+        if method != "tools/call":
+            if method.startswith(TASKS):
+                subject = self._as_call(subject)
+                method = subject.method
+            elif method == COMPLETION and isinstance(subject, GuardedRequest):
+                kind = _completed(subject)
         definition = None
-        if self.judges_annotations and subject.method == "tools/call":
+        if self.judges_annotations and method == "tools/call":
             definition = self._definition_of(subject.principal, subject.toolbox, subject.server, subject.item)
-        key = identity, subject.method, kind, subject.toolbox, subject.server, subject.item
+        key = identity, method, kind, subject.toolbox, subject.server, subject.item
         known = self._decisions.get(key)
         # A server that was listed again has other objects as definitions.
         if known is None or known.definition is not definition:
@@ -160,12 +163,8 @@ class Policy:
             item=tool,
         )
 
-    def role_of(self, principal: str) -> Role | None:
-        """What determines the items that this principal sees; None if nothing can be hidden from it."""
-        return self.role_of_identity(self.identities.of(principal))
-
-    def role_of_identity(self, identity: Identity) -> Role | None:
-        """The same for what was proved by one token."""
+    def role_of(self, identity: Identity) -> Role | None:
+        """What determines the items that somebody with this identity sees; None if nothing can be hidden from it."""
         if identity in self._roles:
             return self._roles[identity]
         concerned = tuple(rule for rule in self.rules if rule.concerns(identity))
