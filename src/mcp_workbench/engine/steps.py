@@ -628,6 +628,10 @@ class CountedTarget(Protocol):
     def item(self) -> str: ...
 
     @property
+    def method(self) -> bytes:
+        """Encoded as JSON."""
+
+    @property
     def body(self) -> Body: ...
 
 

@@ -9,10 +9,14 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import floats, lists, sampled_from
 from msgspec import Raw
 
 from mcp_workbench.engine.downstream.sharing import Caller
 from mcp_workbench.engine.observe.call_figures import (
+    BOUNDS,
+    MAX_FRESH,
     MAX_ITEMS,
     MAX_ORIGINS,
     MAX_REASON,
@@ -124,8 +128,9 @@ def test_the_time_that_a_call_waited_for_its_server_is_not_the_servers() -> None
     figures.on_unchecked_end(at_once, "result", (OK,), len(OK), 1.0005)
     figures.on_unchecked_end(waiting, "result", (OK,), len(OK), 1001.0005)
     (row,) = figures.totals().rows
-    assert row.ok.from_arrival().counts[0] == 1 and row.ok.from_arrival().counts[-1] == 1
-    assert row.ok.at_server().counts[0] == 2 and row.ok.calls == 2
+    ok = row.ends["ok"]
+    assert ok.from_arrival().counts[0] == 1 and ok.from_arrival().counts[-1] == 1
+    assert ok.at_server().counts[0] == 2 and ok.calls == 2
 
 
 def test_a_call_that_ends_before_it_is_sent_took_no_time_at_its_server() -> None:
@@ -407,9 +412,31 @@ async def test_the_longest_call_is_known_of_calls_that_are_only_counted(tmp_path
         figures = seen.gateway.runtime.count_calls()
         await seen.use("box/s/work")
         (row,) = (each for each in figures.totals().rows if each.item == "work")
-        row.at_once.longest = 0.0
+        row.ends["ok"].at_once.longest = 0.0
         await seen.use("box/s/work")
-        assert row.at_once.longest > 0.0
+        assert row.ends["ok"].at_once.longest > 0.0
+
+
+@given(lists(floats(0, 400) | sampled_from(BOUNDS)))
+def test_durations_that_come_together_are_counted_as_one_by_one(durations: list[float]) -> None:
+    one_by_one, together = Histogram(), Histogram()
+    for each in durations:
+        one_by_one.observe(each)
+    together.observe_all(durations)
+    assert together.counts == one_by_one.counts and together.longest == one_by_one.longest
+    assert together.seconds == pytest.approx(one_by_one.seconds)
+
+
+def test_calls_that_are_added_are_counted_when_somebody_looks_or_they_are_many() -> None:
+    figures = CallFigures()
+    for _ in range(MAX_FRESH):
+        unchecked(figures).end("result", OK)
+        (row,) = figures._rows.values()
+        assert len(row.fresh) < MAX_FRESH
+    unchecked(figures).end("result", OK)
+    (row,) = figures.totals().rows
+    assert row.fresh and row.calls == MAX_FRESH + 1 and not row.fresh
+    assert (row.bytes_in, row.bytes_out) == (2 * (MAX_FRESH + 1), len(OK) * (MAX_FRESH + 1))
 
 
 async def test_a_call_to_be_approved_elsewhere_has_not_failed(tmp_path: Path) -> None:

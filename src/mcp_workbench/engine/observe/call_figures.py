@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final, Literal, NamedTuple
 
-from mcp_workbench.engine.jsonrpc.messages import Part, read_error
+from mcp_workbench.engine.jsonrpc.messages import Part, encode, read_error
 from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name, tool_error_text
 from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS, Bucket, DayRing, OutlineStep
 from mcp_workbench.engine.observe.ended_calls import EndedCalls
@@ -50,6 +50,8 @@ MAX_ROWS: Final = 2000
 MAX_ITEMS: Final = 500
 # Remembered descriptions of calls, each with its row. The router remembers as many.
 MAX_ORIGINS: Final = 1024
+# Of what a row has not counted yet, three for each call: 24 KB at most, and nothing once a bucket of the day is over.
+MAX_FRESH: Final = 1500
 # Of the reason why a call failed: a line of a wide terminal.
 MAX_REASON: Final = 300
 # Everything beyond these bounds is counted together under this name, as OpenTelemetry does.
@@ -87,6 +89,20 @@ class Histogram:
         self.seconds += seconds
         if seconds > self.longest:
             self.longest = seconds
+
+    def observe_all(self, durations: list[float]) -> None:
+        """The same for many at a time, which takes a fraction of finding the bucket of each."""
+        if not durations:
+            return
+        durations.sort()
+        below = 0
+        for index, bound in enumerate(BOUNDS):
+            within = bisect_right(durations, bound, below)
+            self.counts[index] += within - below
+            below = within
+        self.counts[-1] += len(durations) - below
+        self.seconds += sum(durations)
+        self.longest = max(self.longest, durations[-1])
 
     def add(self, other: Histogram) -> None:
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
@@ -141,23 +157,62 @@ class EndFigures:
 class ItemFigures:
     """The figures of one item, or of all calls of one method that name none."""
 
-    __slots__ = ("at_once", "bytes_in", "bytes_out", "ends", "item", "method", "noted", "ok", "server", "toolbox")
+    __slots__ = ("_bytes_in", "_bytes_out", "_ends", "fresh", "item", "method", "noted", "server", "toolbox")
 
     def __init__(self, toolbox: str, server: str, method: str, item: str) -> None:
         self.toolbox = toolbox
         self.server = server
         self.method = method
         self.item = item
-        # Arguments to the server, and what the client got.
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.ok = EndFigures()
-        # Where nearly all calls are counted.
-        self.at_once = self.ok.at_once
-        # By how calls ended; those that ended in no such way have no entry.
-        self.ends: dict[CallEnd, EndFigures] = {"ok": self.ok}
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self._ends: dict[CallEnd, EndFigures] = {"ok": EndFigures()}
+        # Of calls that ended well and were sent as they arrived, as nearly all: for each its duration, its bytes to the
+        # server and those to the client. A call only adds them here; they are counted with many others (`settle`).
+        self.fresh: list[float] = []
         # By end, what the ring of the day has of them.
         self.noted: dict[CallEnd, list[int]] = {}
+
+    def settle(self) -> None:
+        """Count what was only added until now."""
+        if self.fresh:
+            self._ends["ok"].at_once.observe_all(self.fresh[::3])
+            self._bytes_in += int(sum(self.fresh[1::3]))
+            self._bytes_out += int(sum(self.fresh[2::3]))
+            self.fresh.clear()
+
+    @property
+    def ends(self) -> dict[CallEnd, EndFigures]:
+        """By how calls ended; those that ended in no such way have no entry."""
+        self.settle()
+        return self._ends
+
+    @property
+    def bytes_in(self) -> int:
+        """Arguments to the server."""
+        self.settle()
+        return self._bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """What the client got."""
+        self.settle()
+        return self._bytes_out
+
+    def count(self, end: CallEnd, passage: AnyPassage, size: int, ended: float) -> None:
+        """Count one call. `size`: of what the client got."""
+        self._bytes_in += len(passage.body) + 1
+        self._bytes_out += size
+        figures = self._ends.get(end)
+        if figures is None:
+            figures = self._ends[end] = EndFigures()
+        sent = sent_at(passage)
+        if sent == passage.arrived:
+            figures.at_once.observe(ended - sent)
+            return
+        figures.waited.observe(ended - passage.arrived)
+        if sent is not None:
+            figures.from_sending.observe(ended - sent)
 
     @property
     def calls(self) -> int:
@@ -244,8 +299,9 @@ class CallFigures:
         self._rows: dict[tuple[str, str, str, str], ItemFigures] = {}
         self._items: dict[Label, int] = {}
         self._row_of: dict[GuardedRequest, ItemFigures] = {}
-        # The same for calls that nobody describes.
-        self._row_at: dict[tuple[CountedServer, str, str], ItemFigures] = {}
+        # The same for calls that nobody describes, by server, item and the method as it is written to the server, which
+        # is one object for all calls of tools: to hash and compare what the client wrote would take longer.
+        self._row_at: dict[tuple[CountedServer, str, bytes], ItemFigures] = {}
         # Who and what, of calls that are collected.
         self._origins: dict[tuple[CountedServer, str, str, str, int, tuple[bytes, str]], GuardedRequest] = {}
         self._running: set[AnyPassage] = set()
@@ -399,21 +455,17 @@ class CallFigures:
             self._turn(ended)
         origin = passage.origin
         row = self._row_of.get(origin) or self._find_row(origin)
-        row.bytes_in += len(passage.body) + 1
-        row.bytes_out += size
         if kind == "result" and passage.sent is None and passage.reached is None and not passage.failure:
-            seconds = ended - passage.arrived
-            histogram = row.ok.at_once
-            histogram.counts[bisect_left(BOUNDS, seconds)] += 1
-            histogram.seconds += seconds
-            if seconds > histogram.longest:
-                histogram.longest = seconds
+            fresh = row.fresh
+            fresh += (ended - passage.arrived, len(passage.body) + 1, size)
+            if len(fresh) >= MAX_FRESH:
+                row.settle()
             if not self._listeners and not self._records and not self._collectors:
                 return
             end: CallEnd = "ok"
         else:
             end = passage.failure or _END_OF[kind]
-            _count(row, end, passage, ended)
+            row.count(end, passage, size, ended)
         self._finish(passage, kind, end, payload, size, ended)
 
     def counts_result(self, call: CountedCall, payload: tuple[Part, ...]) -> bool:
@@ -423,7 +475,7 @@ class CallFigures:
         target, arrived = route.decision, route.arrived
         if target is None or arrived is None or ended >= self._quiet_until:
             return False
-        row = self._row_at.get((target.entry, target.item, call.method))
+        row = self._row_at.get((target.entry, target.item, target.method))
         if row is None:
             return False
         size = len(last)
@@ -432,13 +484,10 @@ class CallFigures:
             return False
         if len(payload) > 1:
             size += len(payload[0])
-        row.bytes_in += len(target.body) + 1
-        row.bytes_out += size
-        histogram, seconds = row.at_once, ended - arrived
-        histogram.counts[bisect_left(BOUNDS, seconds)] += 1
-        histogram.seconds += seconds
-        if seconds > histogram.longest:
-            histogram.longest = seconds
+        fresh = row.fresh
+        fresh += (ended - arrived, len(target.body) + 1, size)
+        if len(fresh) >= MAX_FRESH:
+            row.settle()
         if self._collectors:
             self._collect(call, target, arrived, payload, size, ended)
         return True
@@ -480,13 +529,14 @@ class CallFigures:
         ended = monotonic()
         if ended >= self._turn_at:
             self._turn(ended)
-        row = self._row_at.get((passage.entry, passage.item, passage.method)) or self._find_row_at(passage)
+        key = (passage.entry, passage.item, encode(passage.method))
+        row = self._row_at.get(key)
+        if row is None:
+            row = self._row_at[key] = self._find_row(passage.origin)
         size = sum(map(len, payload))
-        row.bytes_in += len(passage.body) + 1
-        row.bytes_out += size
         is_tool_error = kind == "result" and not passage.is_success and tool_failed(payload, size)
         end: CallEnd = passage.failure or ("tool_error" if is_tool_error else _END_OF[kind])
-        _count(row, end, passage, ended)
+        row.count(end, passage, size, ended)
         self._finish(passage, kind, end, payload, size, ended)
 
     def on_passage_end(self, passage: Passage, outcome: Outcome) -> None:
@@ -495,13 +545,11 @@ class CallFigures:
             self._turn(outcome.ended)
         request, size = passage.request, outcome.size
         row = self._find_row(request)
-        row.bytes_in += len(request.body) + 1
-        row.bytes_out += size
         end = _end_of(passage, outcome)
         if end == "refused":
             # A rule is `policy[3]` or `lock`.
             self.denied[(outcome.rules[-1] if outcome.rules else "").partition("[")[0]] += 1
-        _count(row, end, passage, outcome.ended)
+        row.count(end, passage, size, outcome.ended)
         self._finish(passage, outcome.kind, end, outcome.payload, size, outcome.ended)
 
     def _finish(
@@ -570,10 +618,6 @@ class CallFigures:
             if len(self._row_of) >= MAX_ORIGINS:
                 self._row_of.clear()
             self._row_of[origin] = row
-        return row
-
-    def _find_row_at(self, passage: CountedPassage) -> ItemFigures:
-        row = self._row_at[passage.entry, passage.item, passage.method] = self._find_row(passage.origin)
         return row
 
     def _new_row(self, origin: GuardedRequest, method: str, item: str) -> ItemFigures:
@@ -660,19 +704,6 @@ def sent_at(passage: AnyPassage) -> float | None:
     if not isinstance(passage, Passage) and passage.sent is None:
         return passage.arrived
     return passage.sent
-
-
-def _count(row: ItemFigures, end: CallEnd, passage: AnyPassage, ended: float) -> None:
-    figures = row.ends.get(end)
-    if figures is None:
-        figures = row.ends[end] = EndFigures()
-    sent = sent_at(passage)
-    if sent == passage.arrived:
-        figures.at_once.observe(ended - sent)
-        return
-    figures.waited.observe(ended - passage.arrived)
-    if sent is not None:
-        figures.from_sending.observe(ended - sent)
 
 
 _NOTHING: Final = [0] * (len(BOUNDS) + 1)
