@@ -14,7 +14,7 @@ import pytest
 from mcp_workbench.seeing import span_sender
 from mcp_workbench.seeing.otlp_settings import OtlpSettings
 from mcp_workbench.seeing.span_sender import SpanSender
-from mcp_workbench.seeing.spans import CallOutcome, TracedCall
+from mcp_workbench.seeing.spans import CallSubject, TracedCall
 from mcp_workbench.seeing.trace_context import Sampler
 from tests.seeing.collector import Collector, attributes_of, collecting, decoded
 from tests.support.processes import wait_until
@@ -39,32 +39,24 @@ def settings(url: str, **changed: object) -> OtlpSettings:
     return OtlpSettings(**{**given, **changed})  # type: ignore[arg-type]
 
 
+SUBJECT = CallSubject("tools/call", "work", "box", "server", "stdio", "2025-11-25", "2025-11-25", None)
+
+
 def finished(number: int = 1) -> TracedCall:
     return TracedCall(
-        trace_id=number,
-        parent_id=None,
-        state="",
+        trace_id=b"%032x" % number,
+        span_id=b"%016x" % 2,
+        client_span_id=b"%016x" % 3,
         flags=1,
-        span_id=2,
-        client_span_id=3,
+        parent=None,
         id=number,
-        method="tools/call",
-        toolbox="box",
-        server="server",
-        item="work",
-        rule="",
-        peer="stdio",
+        subject=SUBJECT,
         request_id=b'"seven"',
-        version="2025-11-25",
-        server_version="2025-11-25",
-        url=None,
         wire_id=4,
-        arrived=1000,
-        sent=1000,
-        ended=2000,
-        outcome=CallOutcome(),
-        server_outcome=CallOutcome(),
-        events=(),
+        epoch=0,
+        arrived=1e-6,
+        sent=1e-6,
+        ended=2e-6,
     )
 
 

@@ -8,21 +8,25 @@ import pytest
 from msgspec.structs import replace
 
 from mcp_workbench.seeing.spans import MAX_VALUE, CallOutcome, encode_spans, is_error
+from mcp_workbench.seeing.trace_context import TraceContext
 from tests.seeing.collector import attributes_of, decoded
-from tests.seeing.test_span_sender import finished
+from tests.seeing.test_span_sender import SUBJECT, finished
 
+PARENT = TraceContext(5, 6, 1, "a=1")
 HOSTILE = 'a"b\\c\n\u2028\x00{%b}'
 
 
 def spans(**changed: Any) -> list[Any]:
-    (resource,) = decoded(encode_spans([finished(), replace(finished(), **changed)], {}, "1")).resource_spans
+    about = {name: changed.pop(name) for name in SUBJECT.__struct_fields__ if name in changed}
+    call = replace(finished(), subject=replace(SUBJECT, **about), **changed)
+    (resource,) = decoded(encode_spans([finished(), call], {}, "1")).resource_spans
     (scope,) = resource.scope_spans
     found: list[Any] = list(scope.spans)[2:]
     return found
 
 
 def test_hostile_names_stay_names() -> None:
-    ours, sent = spans(item=HOSTILE, toolbox=HOSTILE, server=HOSTILE, peer=HOSTILE, rule=HOSTILE, state="a=1")
+    ours, sent = spans(item=HOSTILE, toolbox=HOSTILE, server=HOSTILE, peer=HOSTILE, rule=HOSTILE, parent=PARENT)
     for span in (ours, sent):
         found = attributes_of(span)
         assert found["gen_ai.tool.name"] == found["workbench.toolbox"] == found["workbench.server"] == HOSTILE
@@ -96,7 +100,7 @@ def test_server_fails_by_its_own_fault_and_client_by_any(
 
 
 def test_parent_of_another_process_is_marked_as_such() -> None:
-    ours, sent = spans(parent_id=9)
+    ours, sent = spans(parent=TraceContext(5, 9, 1))
     assert (ours.flags, sent.flags) == (0x301, 0x101) and ours.parent_span_id.hex() == "0000000000000009"
-    ours, _ = spans(parent_id=None)
+    ours, _ = spans(parent=None)
     assert (ours.flags, ours.parent_span_id) == (0x101, b"")

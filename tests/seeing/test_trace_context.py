@@ -9,7 +9,9 @@ import pytest
 from mcp_workbench.seeing.trace_context import (
     Sampler,
     TraceContext,
+    draw,
     named_sampler,
+    new_trace_id,
     parse_traceparent,
     read_context,
     with_traceparent,
@@ -68,7 +70,7 @@ def test_context_is_read_with_its_state(meta: dict[str, object], state: str) -> 
 def test_escaped_name_is_the_same_name() -> None:
     written = b'{"trace\\u0070arent":"%b"}' % VALID.encode()
     assert read_context(written) == TraceContext(TRACE, SPAN, 1)
-    assert json.loads(with_traceparent(written, 1, 2, 1, has_parent=True)) == {
+    assert json.loads(with_traceparent(written, b"%032x" % 1, b"%016x" % 2, 1, has_parent=True)) == {
         "traceparent": "00-00000000000000000000000000000001-0000000000000002-01"
     }
 
@@ -106,7 +108,7 @@ OURS = "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000005-01"
 def test_server_is_given_our_span_and_everything_else_unchanged(
     meta: bytes | None, has_parent: bool, expected: dict[str, object]
 ) -> None:
-    assert json.loads(with_traceparent(meta, TRACE, 5, 1, has_parent=has_parent)) == expected
+    assert json.loads(with_traceparent(meta, b"%032x" % TRACE, b"%016x" % 5, 1, has_parent=has_parent)) == expected
 
 
 LOW, HIGH = 1, (1 << 64) - 1
@@ -131,15 +133,21 @@ def test_samplers_decide_about_a_clients_trace_as_opentelemetry_names_them(
     assert named_sampler(name, 0.5).keeps(TraceContext(trace_id, SPAN, flags)) is expected
 
 
+@pytest.mark.parametrize(("name", "ratio"), [("always_off", 0.0), ("always_on", 1.0), ("traceidratio", 0.5)])
 @pytest.mark.parametrize("prefix", ["", "parentbased_"])
-def test_samplers_decide_about_new_traces_as_opentelemetry_names_them(prefix: str) -> None:
-    assert named_sampler(prefix + "always_off", 0.5).begin() is None
-    assert named_sampler(prefix + "always_on", 0.5).begin()
-    begun = [named_sampler(prefix + "traceidratio", 0.5).begin() for _ in range(1000)]
-    kept = [each for each in begun if each is not None]
-    assert 300 < len(kept) < 700 and len(set(kept)) == len(kept) and max(kept) > 1 << 120
-    # Other programs with this ratio keep the same ones.
-    assert all(each & HIGH < 1 << 63 for each in kept)
+def test_samplers_keep_new_traces_as_opentelemetry_names_them(prefix: str, name: str, ratio: float) -> None:
+    assert named_sampler(prefix + name, 0.5).ratio == ratio
+
+
+def test_new_traces_are_kept_by_others_that_keep_as_many() -> None:
+    drawn = [draw() for _ in range(1000)]
+    ids = [new_trace_id(each) for each in drawn]
+    assert len(set(ids)) == len(ids) and max(ids) > 1 << 120
+    sampler = Sampler(0.5, follows_parent=False)
+    assert [sampler.keeps(TraceContext(each, SPAN, 0)) for each in ids] == [each < 0.5 for each in drawn]
+    assert 300 < sum(each < 0.5 for each in drawn) < 700
+    # The bits that were not drawn differ, too.
+    assert len({each & 0x7FF for each in ids}) > 100
 
 
 def test_ratio_looks_at_the_part_of_the_id_that_others_look_at() -> None:

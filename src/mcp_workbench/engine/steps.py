@@ -257,6 +257,10 @@ class Tracker(Protocol):
     def is_watched(self) -> bool:
         """Whether somebody wants to know of every request when it begins."""
 
+    @property
+    def has_collectors(self) -> bool:
+        """Whether somebody takes requests that have ended."""
+
     def begin(self, passage: AnyPassage) -> None:
         """A request begins."""
 
@@ -593,6 +597,10 @@ class UncheckedPassage(Struct, eq=False, gc=False):
 
 class Introducer(Protocol):
     """The client of a request."""
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
 
     def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
         """The `clientInfo` as JSON, and the address of the client, of a request with this `_meta`."""

@@ -102,7 +102,7 @@ class SpanSender:
                 queue.popleft()
                 self._crowded_out += 1
         queue.append(call)
-        if len(queue) >= BATCH_SIZE:
+        if len(queue) == BATCH_SIZE:
             self._wanted.set()
 
     def close(self) -> None:
@@ -139,9 +139,10 @@ class SpanSender:
 
     def _take(self) -> list[TracedCall]:
         batch: list[TracedCall] = []
+        take, add = self._queue.popleft, batch.append
         with contextlib.suppress(IndexError):
-            while len(batch) < BATCH_SIZE:
-                batch.append(self._queue.popleft())
+            for _ in range(BATCH_SIZE):
+                add(take())
         return batch
 
     def _deliver(self, batch: list[TracedCall]) -> None:

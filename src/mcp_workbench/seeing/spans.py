@@ -41,41 +41,52 @@ class CallOutcome(NamedTuple):
     code: int | None = None
 
 
-class TracedCall(Struct, gc=False):
-    """A finished call. Times are nanoseconds since 1970."""
+# How nearly all end.
+WELL: Final = CallOutcome()
 
-    trace_id: int
-    # The client's span, if it sent one.
-    parent_id: int | None
-    state: str
-    flags: int
-    span_id: int
-    # The one of our request to the server.
-    client_span_id: int
-    # The call in the audit, on the page and in logs.
-    id: int
+
+class CallSubject(Struct, eq=False, gc=False):
+    """What similar calls have in common: one object for all of them, so that it is written once."""
+
     method: str
+    item: str
     toolbox: str
     server: str
-    item: str
-    rule: str
     # The client's address, `stdio`, or `process 123`.
     peer: str
-    request_id: bytes
     # The revisions that the client speaks, and the server.
     version: str
     server_version: str | None
     # Where the server is; None for a process.
     url: str | None
+
+
+class TracedCall(Struct, gc=False):
+    """A finished call. Ids are hexadecimal."""
+
+    trace_id: bytes
+    span_id: bytes
+    # The one of our request to the server.
+    client_span_id: bytes
+    flags: int
+    # The client's span, if it sent one.
+    parent: TraceContext | None
+    # The call in the audit, on the page and in logs.
+    id: int
+    subject: CallSubject
+    request_id: bytes
     wire_id: int
-    arrived: int
+    # When `time.monotonic` began, in nanoseconds since 1970. All other times are in its seconds.
+    epoch: int
+    arrived: float
     # None if no server was sent it.
-    sent: int | None
-    ended: int
-    outcome: CallOutcome
-    server_outcome: CallOutcome
+    sent: float | None
+    ended: float
+    outcome: CallOutcome = WELL
+    server_outcome: CallOutcome = WELL
+    rule: str = ""
     # When it was held, began to wait, was sent, needed input, got it.
-    events: tuple[tuple[int, str], ...]
+    events: tuple[tuple[float, str], ...] = ()
     # The span of the HTTP request that it came in, if that names one.
     linked: TraceContext | None = None
 
@@ -83,26 +94,61 @@ class TracedCall(Struct, gc=False):
 def encode_spans(calls: Iterable[TracedCall], resource: Mapping[str, str], version: str) -> bytes:
     """The body of one request to the collector. Written by hand, because most of it is the same for all calls of a
     tool: the encoder is asked once for that."""
-    return (
-        b'{"resourceSpans":[{"resource":{"attributes":[%b]},"scopeSpans":[{"scope":%b,"schemaUrl":%b,"spans":[%b]}]}]}'
-        % (
-            _attributes(resource),
-            encode({"name": SCOPE, "version": version}),
-            encode(SCHEMA_URL),
-            b",".join(span for call in calls for span in spans_of(call)),
-        )
+    head = b'{"resourceSpans":[{"resource":{"attributes":[%b]},"scopeSpans":[{"scope":%b,"schemaUrl":%b,"spans":[' % (
+        _attributes(resource),
+        encode({"name": SCOPE, "version": version}),
+        encode(SCHEMA_URL),
     )
+    pieces = [head]
+    for call in calls:
+        _write_spans(call, pieces)
+    # Each span begins with a comma.
+    pieces[1:2] = [each[1:] for each in pieces[1:2]]
+    pieces.append(b"]}]}]}")
+    return b"".join(pieces)
 
 
-def spans_of(call: TracedCall) -> list[bytes]:
-    """Each of them in JSON."""
-    about = (call.method, call.item, call.toolbox, call.server)
-    served = _served(*about, call.outcome, call.version, call.peer, call.rule)
-    where = _KNOWN_WHERE if call.parent_id is None else _KNOWN_WHERE | _ELSEWHERE
-    more = b"" if call.parent_id is None else b',"parentSpanId":"%016x"' % call.parent_id
+def _write_spans(call: TracedCall, pieces: list[bytes]) -> None:
+    """Append its spans, in pieces: to join them all at once takes less than to format each."""
+    subject, parent, trace_id, epoch, id = call.subject, call.parent, call.trace_id, call.epoch, b"%d" % call.id
+    arrived, ended = b"%d" % (epoch + int(call.arrived * 1e9)), b"%d" % (epoch + int(call.ended * 1e9))
+    more = state = b""
+    if parent is not None or call.events or call.linked is not None:
+        more = _about_request(call)
+        state = b',"traceState":' + _text(parent.state) if parent is not None and parent.state else b""
+    flags = call.flags & 0xFF | _KNOWN_WHERE
+    pieces += (
+        _TRACE_ID, trace_id, _SPAN_ID, call.span_id, _STARTED, arrived, _ENDED, ended,
+        _FLAGS[flags if parent is None else flags | _ELSEWHERE], state, more,
+        _served(subject, call.outcome, call.rule), _request_id(call.request_id), _CALL_ID, id, _END,
+    )  # fmt: skip
+    if call.sent is not None:
+        sent = arrived if call.sent == call.arrived else b"%d" % (epoch + int(call.sent * 1e9))
+        pieces += (
+            _TRACE_ID, trace_id, _SPAN_ID, call.client_span_id, _STARTED, sent, _ENDED, ended,
+            _FLAGS[flags], state, _PARENT_ID, call.span_id,
+            _sent(subject, call.server_outcome), b'"%d"' % call.wire_id, _CALL_ID, id, _END,
+        )  # fmt: skip
+
+
+_TRACE_ID: Final = b',{"traceId":"'
+_SPAN_ID: Final = b'","spanId":"'
+_STARTED: Final = b'","startTimeUnixNano":"'
+_ENDED: Final = b'","endTimeUnixNano":"'
+_FLAGS: Final = tuple(b'","flags":%d' % flags for flags in range(2 * _ELSEWHERE))
+_PARENT_ID: Final = b',"parentSpanId":"'
+_REQUEST_ID: Final = b',{"key":"jsonrpc.request.id","value":{"stringValue":'
+_CALL_ID: Final = b'}},{"key":"workbench.call.id","value":{"intValue":"'
+_END: Final = b'"}}]}'
+
+
+def _about_request(call: TracedCall) -> bytes:
+    """What few spans of a client's request have, each with a comma before it."""
+    more = b"" if call.parent is None else b',"parentSpanId":"%016x"' % call.parent.span_id
     if call.events:
         more += b',"events":[%b]' % b",".join(
-            b'{"timeUnixNano":"%d","name":"%b"}' % (at, name.encode()) for at, name in call.events
+            b'{"timeUnixNano":"%d","name":"%b"}' % (call.epoch + int(at * 1e9), name.encode())
+            for at, name in call.events
         )
     if call.linked is not None:
         trace_id, span_id, flags, _ = call.linked
@@ -111,59 +157,29 @@ def spans_of(call: TracedCall) -> list[bytes]:
             span_id,
             flags | _KNOWN_WHERE | _ELSEWHERE,
         )
-    spans = [_span(call, call.span_id, call.arrived, where, _request_id(call.request_id), served, more)]
-    if call.sent is not None:
-        sent = _sent(*about, call.server_outcome, call.server_version, call.url)
-        more = b',"parentSpanId":"%016x"' % call.span_id
-        spans.append(_span(call, call.client_span_id, call.sent, _KNOWN_WHERE, b'"%d"' % call.wire_id, sent, more))
-    return spans
-
-
-def _span(call: TracedCall, id: int, started: int, where: int, request_id: bytes, alike: bytes, more: bytes) -> bytes:
-    """`alike`: the members that are the same for many calls, up to the attributes that are not. `more`: further
-    members."""
-    if call.state:
-        more += b',"traceState":' + _text(call.state)
-    return (
-        b'{"traceId":"%032x","spanId":"%016x","startTimeUnixNano":"%d","endTimeUnixNano":"%d","flags":%d%b%b,'
-        b'{"key":"jsonrpc.request.id","value":{"stringValue":%b}},'
-        b'{"key":"workbench.call.id","value":{"intValue":"%d"}}]}'
-    ) % (
-        call.trace_id,
-        id,
-        started,
-        # Clocks are read at different times.
-        max(started, call.ended),
-        call.flags | where,
-        more,
-        alike,
-        request_id,
-        call.id,
-    )
+    return more
 
 
 @lru_cache(MAX_REMEMBERED)
-def _served(
-    method: str, item: str, toolbox: str, server: str, outcome: CallOutcome, version: str, peer: str, rule: str
-) -> bytes:
-    own = {"mcp.protocol.version": version, **_peer(peer), "workbench.rule": rule}
-    return _alike(_SERVER, method, item, outcome, {**_common(method, item, toolbox, server, outcome), **own})
+def _served(subject: CallSubject, outcome: CallOutcome, rule: str) -> bytes:
+    """The members that are the same for many calls, up to the id of the request."""
+    own = {"mcp.protocol.version": subject.version, **_peer(subject.peer), "workbench.rule": rule}
+    return _alike(_SERVER, subject, outcome, own)
 
 
 @lru_cache(MAX_REMEMBERED)
-def _sent(
-    method: str, item: str, toolbox: str, server: str, outcome: CallOutcome, version: str | None, url: str | None
-) -> bytes:
-    own = {"mcp.protocol.version": version, **_destination(url)}
-    return _alike(_CLIENT, method, item, outcome, {**_common(method, item, toolbox, server, outcome), **own})
+def _sent(subject: CallSubject, outcome: CallOutcome) -> bytes:
+    own = {"mcp.protocol.version": subject.server_version, **_destination(subject.url)}
+    # After the id of the parent.
+    return b'"' + _alike(_CLIENT, subject, outcome, own)
 
 
-def _alike(
-    kind: int, method: str, item: str, outcome: CallOutcome, attributes: Mapping[str, str | int | None]
-) -> bytes:
+def _alike(kind: int, subject: CallSubject, outcome: CallOutcome, own: Mapping[str, str | int | None]) -> bytes:
+    method, item = subject.method, subject.item
     name = f"{method} {item}" if method in (_TOOL, _PROMPT) and item else method
     status = b',"status":{"code":%d}' % _ERROR if is_error(outcome, is_server=kind == _SERVER) else b""
-    return b',"name":%b,"kind":%d%b,"attributes":[%b' % (_text(name), kind, status, _attributes(attributes))
+    attributes = _attributes({**_common(subject, outcome), **own})
+    return b',"name":%b,"kind":%d%b,"attributes":[%b%b' % (_text(name), kind, status, attributes, _REQUEST_ID)
 
 
 def is_error(outcome: CallOutcome, *, is_server: bool) -> bool:
@@ -176,7 +192,8 @@ def is_error(outcome: CallOutcome, *, is_server: bool) -> bool:
     return outcome.error_type not in ("cancelled", "refused")
 
 
-def _common(method: str, item: str, toolbox: str, server: str, outcome: CallOutcome) -> dict[str, str | int | None]:
+def _common(subject: CallSubject, outcome: CallOutcome) -> dict[str, str | int | None]:
+    method, item = subject.method, subject.item
     return {
         "mcp.method.name": method,
         "error.type": outcome.error_type,
@@ -185,8 +202,8 @@ def _common(method: str, item: str, toolbox: str, server: str, outcome: CallOutc
         "gen_ai.tool.name": item if method == _TOOL else None,
         "gen_ai.prompt.name": item if method == _PROMPT else None,
         "mcp.resource.uri": item if method.startswith("resources/") else None,
-        "workbench.toolbox": toolbox,
-        "workbench.server": server,
+        "workbench.toolbox": subject.toolbox,
+        "workbench.server": subject.server,
     }
 
 

@@ -17,6 +17,9 @@ from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
 SAMPLED_FLAG: Final = 1
 # As many as there are second halves of an id.
 _ALL: Final = 1 << 64
+# As many as `random` has values.
+_CHANCES: Final = 1 << 53
+_NOT_ZERO: Final = 1 << 64 | 1
 # W3C, *Trace Context*: what any vendor has to be able to pass on; longer ones are not repeated in spans.
 MAX_TRACE_STATE: Final = 512
 _FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
@@ -72,12 +75,12 @@ def parse_traceparent(text: str) -> TraceContext | None:
     return TraceContext(int(trace_id, 16), int(span_id, 16), int(flags, 16))
 
 
-def with_traceparent(meta: bytes | None, trace_id: int, span_id: int, flags: int, *, has_parent: bool) -> bytes:
-    """`_meta` for a server whose span is a child of this one. Everything else in it stays as it is, except a
-    `tracestate` that belongs to no valid `traceparent`."""
-    own = b'"traceparent":"00-%032x-%016x-%02x"' % (trace_id, span_id, flags)
+def with_traceparent(meta: bytes | None, trace_id: bytes, span_id: bytes, flags: int, *, has_parent: bool) -> bytes:
+    """`_meta` for a server whose span is a child of this one, with hexadecimal ids. Everything else in it stays as it
+    is, except a `tracestate` that belongs to no valid `traceparent`."""
     if meta is None:
-        return b"{" + own + b"}"
+        return b'{"traceparent":"00-%b-%b-%02x"}' % (trace_id, span_id, flags)
+    own = b'"traceparent":"00-%b-%b-%02x"' % (trace_id, span_id, flags)
     if not has_parent and b'"trace' not in meta and b"\\" not in meta:
         body = meta.rstrip()[:-1]
         return body + (own if body.strip() == b"{" else b"," + own) + b"}"
@@ -88,8 +91,20 @@ def with_traceparent(meta: bytes | None, trace_id: int, span_id: int, flags: int
     return encode(fields)
 
 
-def new_span_id() -> int:
-    return _random.getrandbits(64) or 1
+# Whether a new trace is kept: if it is below the sampler's ratio. From 0 to 1.
+draw: Final = _random.random
+
+
+def new_trace_id(drawn: float) -> int:
+    """The id of a new trace that is kept. Its second half begins with what was drawn, so that others keep it, too, if
+    they decide by the id as `Sampler.keeps` does."""
+    rest = _random.getrandbits(75)
+    return (rest >> 11) << 64 | int(drawn * _CHANCES) << 11 | rest & 0x7FF or 1
+
+
+def two_span_ids() -> bytes:
+    """Two new ids, hexadecimal, neither of which is zero."""
+    return b"%032x" % (_random.getrandbits(128) | _NOT_ZERO)
 
 
 class Sampler(NamedTuple):
@@ -103,19 +118,8 @@ class Sampler(NamedTuple):
         """Whether a call of this trace is traced."""
         if self.follows_parent:
             return bool(parent.flags & SAMPLED_FLAG)
-        return self._is_low(parent.trace_id & (1 << 64) - 1)
-
-    def begin(self) -> int | None:
-        """The id of a new trace; None if it is not kept."""
-        ratio = self.ratio
-        if not ratio:
-            return None
-        low = _random.getrandbits(64)
-        return _random.getrandbits(64) << 64 | low or 1 if low < ratio * _ALL else None
-
-    def _is_low(self, half: int) -> bool:
         # As OpenTelemetry's `TraceIdRatioBased`, so that other programs with the same ratio keep the same traces.
-        return half < self.ratio * _ALL
+        return (parent.trace_id & (1 << 64) - 1) < self.ratio * _ALL
 
 
 SAMPLERS: Final[dict[str, tuple[bool, Literal["on", "off", "ratio"]]]] = {

@@ -7,10 +7,10 @@ Runs on the event loop with every traced call, so it only collects values; a thr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from time import monotonic
 from typing import Final, Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from mcp_workbench.engine.jsonrpc.messages import MAX_CACHED_PIECE_BYTES, Part, read_error
 from mcp_workbench.engine.observe.call_figures import sent_at, state_of
@@ -26,17 +26,20 @@ from mcp_workbench.engine.steps import (
     Tracker,
     UncheckedPassage,
     call_id,
+    new_call_id,
     tool_failed,
 )
 from mcp_workbench.seeing.span_sender import SpanSender
-from mcp_workbench.seeing.spans import CallOutcome, TracedCall
+from mcp_workbench.seeing.spans import MAX_REMEMBERED, WELL, CallOutcome, CallSubject, TracedCall
 from mcp_workbench.seeing.trace_context import (
     SAMPLED_FLAG,
     Sampler,
     TraceContext,
-    new_span_id,
+    draw,
+    new_trace_id,
     parse_traceparent,
     read_context,
+    two_span_ids,
     with_traceparent,
 )
 
@@ -44,14 +47,23 @@ from mcp_workbench.seeing.trace_context import (
 MAX_EVENTS: Final = 128
 
 
+# How long the beginning of the monotonic clock is taken for known; somebody may set the other one, or suspend us.
+CLOCK_INTERVAL: Final = 1.0
+
+
 class CallTracer:
     """Decides which calls are traced (`traced_steps.Tracer`)."""
 
     def __init__(self, sampler: Sampler, sender: SpanSender) -> None:
         self._sampler = sampler
+        self._ratio = sampler.ratio
         self.sender = sender
         # The last `_meta` without a trace: clients send the same with every call.
         self._without_trace = b""
+        # As `TracedCall.epoch`.
+        self._epoch = 0
+        self._epoch_until = 0.0
+        self._subjects: dict[tuple[str, str, str, str, str, str, str | None, str | None], CallSubject] = {}
 
     def begin_trace(self, call: RoutedCall, tracker: Tracker) -> CallTrace | None:
         meta = None if call.meta is None else bytes(call.meta)
@@ -61,77 +73,113 @@ class CallTracer:
             if parent is None and len(meta) <= MAX_CACHED_PIECE_BYTES:
                 self._without_trace = meta
         if parent is None:
-            trace_id = self._sampler.begin()
+            drawn = draw()
+            if drawn >= self._ratio:
+                return None
+            trace_id = new_trace_id(drawn)
+        elif self._sampler.keeps(parent):
+            trace_id = parent.trace_id
         else:
-            trace_id = parent.trace_id if self._sampler.keeps(parent) else None
-        if trace_id is None:
             return None
         header = call.route.trace_parent
         linked = parse_traceparent(header) if header else None
         # Often a library has put the same into both.
         if linked is not None and parent is not None and linked[:2] == parent[:2]:
             linked = None
-        return CallTrace(self.sender, tracker, call, trace_id, parent, meta, linked)
+        ids, trace = two_span_ids(), b"%032x" % trace_id
+        flags = SAMPLED_FLAG if parent is None else parent.flags | SAMPLED_FLAG
+        ours = Raw(with_traceparent(meta, trace, ids[16:], flags, has_parent=parent is not None))
+        return CallTrace(self, tracker, call, trace, ids[:16], ids[16:], flags, parent, linked, ours)
+
+    def epoch(self, now: float) -> int:
+        if now >= self._epoch_until:
+            self._epoch = time.time_ns() - int(now * 1e9)
+            self._epoch_until = now + CLOCK_INTERVAL
+        return self._epoch
+
+    def subject(self, call: RoutedCall, method: str, item: str, toolbox: str, server: str, peer: str) -> CallSubject:
+        route = call.route
+        revision = None if route.traffic is None else route.traffic.revision
+        entry = route.entry
+        key = (
+            method,
+            item,
+            toolbox,
+            server,
+            peer,
+            call.revision.name,
+            None if revision is None else revision.name,
+            None if entry is None else entry.config.url,
+        )
+        found = self._subjects.get(key)
+        if found is None:
+            if len(self._subjects) >= MAX_REMEMBERED:
+                self._subjects.clear()
+            found = self._subjects[key] = CallSubject(*key)
+        return found
 
 
-class CallTrace:
+class CallTrace(Struct, eq=False):
     """One traced call (`traced_steps.Trace`). Everything that it is told goes to the figures as well."""
 
-    __slots__ = (
-        "_at",
-        "_call",
-        "_client_span_id",
-        "_events",
-        "_figures",
-        "_flags",
-        "_linked",
-        "_monotonic",
-        "_parent",
-        "_sender",
-        "_span_id",
-        "_trace_id",
-        "begin",
-        "meta",
-    )
-
-    def __init__(
-        self,
-        sender: SpanSender,
-        figures: Tracker,
-        call: RoutedCall,
-        trace_id: int,
-        parent: TraceContext | None,
-        meta: bytes | None,
-        linked: TraceContext | None,
-    ) -> None:
-        """`linked`: of the HTTP request that it came in, which may be a proxy's, or of many calls."""
-        self._sender = sender
-        self._linked = linked
-        self._figures = figures
-        self.begin: Callable[[AnyPassage], None] = figures.begin
-        # Until it ends: the call refers to its trace.
-        self._call: RoutedCall | None = call
-        self._trace_id = trace_id
-        self._parent = parent
-        self._flags = SAMPLED_FLAG if parent is None else parent.flags | SAMPLED_FLAG
-        self._span_id = new_span_id()
-        self._client_span_id = new_span_id()
-        self._events: list[tuple[int, str]] = []
-        self._at = time.time_ns()
-        self._monotonic = time.monotonic()
-        self.meta = Raw(
-            with_traceparent(meta, trace_id, self._client_span_id, self._flags, has_parent=parent is not None)
-        )
+    _tracer: CallTracer
+    _figures: Tracker
+    # Until it ends: the call refers to its trace.
+    _call: RoutedCall | None
+    _trace_id: bytes
+    _span_id: bytes
+    _client_span_id: bytes
+    _flags: int
+    _parent: TraceContext | None
+    # Of the HTTP request that it came in, which may be a proxy's, or of many calls.
+    _linked: TraceContext | None
+    meta: Raw
+    _events: tuple[tuple[float, str], ...] = ()
 
     # ── what the router tells (`steps.Tracker`) ──
 
-    is_watched = True
+    @property
+    def is_watched(self) -> bool:
+        return True
+
+    @property
+    def has_collectors(self) -> bool:
+        return False
+
+    def begin(self, passage: AnyPassage) -> None:
+        self._figures.begin(passage)
 
     def note_running(self, passage: AnyPassage) -> None:
         self._figures.note_running(passage)
 
     def counts_result(self, call: CountedCall, payload: tuple[Part, ...]) -> bool:
-        return False
+        figures, traced = self._figures, self._call
+        # Whoever collects calls gives them their number.
+        if traced is None or figures.has_collectors or not figures.counts_result(call, payload):
+            return False
+        route = traced.route
+        target, arrived = route.decision, route.arrived
+        assert target is not None and arrived is not None
+        self._call, tracer, entry, ended = None, self._tracer, target.entry, monotonic()
+        tracer.sender.put(
+            TracedCall(
+                self._trace_id,
+                self._span_id,
+                self._client_span_id,
+                self._flags,
+                self._parent,
+                new_call_id(),
+                tracer.subject(traced, call.method, target.item, entry.toolbox, entry.name, traced.session.peer),
+                bytes(traced.id),
+                route.wire_id,
+                tracer.epoch(ended),
+                arrived,
+                arrived,
+                ended,
+                linked=self._linked,
+            )
+        )
+        return True
 
     def changed(self, passage: AnyPassage) -> None:
         self._note(state_of(passage))
@@ -143,7 +191,7 @@ class CallTrace:
 
     def _note(self, event: str) -> None:
         if len(self._events) < MAX_EVENTS:
-            self._events.append((self._wall(time.monotonic()), event))
+            self._events += ((monotonic(), event),)
 
     def forget(self, passage: AnyPassage) -> None:
         # Another passage of the same call takes its place, with this trace.
@@ -167,7 +215,7 @@ class CallTrace:
         self._end(passage, kind, payload, ended)
 
     def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
-        ended = time.monotonic()
+        ended = monotonic()
         self._figures.on_counted_end(passage, kind, payload)
         is_failed = kind == "result" and not passage.is_success and tool_failed(payload, sum(map(len, payload)))
         self._end(passage, "tool_error" if is_failed else kind, payload, ended)
@@ -187,42 +235,30 @@ class CallTrace:
         call, self._call = self._call, None
         if call is None:
             return
-        origin, route, sent, parent = passage.origin, call.route, sent_at(passage), self._parent
-        revision = None if route.traffic is None else route.traffic.revision
-        outcome = _outcome(kind, payload, is_denied=is_denied)
+        origin, tracer, outcome = passage.origin, self._tracer, _outcome(kind, payload, is_denied=is_denied)
         # In the order of its fields: names would take as long as the rest.
-        self._sender.put(
+        tracer.sender.put(
             TracedCall(
                 self._trace_id,
-                None if parent is None else parent.span_id,
-                "" if parent is None else parent.state,
-                self._flags,
                 self._span_id,
                 self._client_span_id,
+                self._flags,
+                self._parent,
                 call_id(passage),
-                origin.method,
-                origin.toolbox,
-                origin.server,
-                origin.item,
-                rule,
-                origin.peer,
+                tracer.subject(call, origin.method, origin.item, origin.toolbox, origin.server, origin.peer),
                 bytes(call.id),
-                call.revision.name,
-                None if revision is None else revision.name,
-                None if route.entry is None else route.entry.config.url,
-                route.wire_id,
-                self._wall(passage.arrived),
-                None if sent is None else self._wall(sent),
-                self._wall(ended),
+                call.route.wire_id,
+                tracer.epoch(ended),
+                passage.arrived,
+                sent_at(passage),
+                ended,
                 outcome,
                 _server_outcome(passage, outcome),
-                tuple(self._events),
+                rule,
+                self._events,
                 self._linked,
             )
         )
-
-    def _wall(self, moment: float) -> int:
-        return self._at + int((moment - self._monotonic) * 1e9)
 
 
 def _outcome(kind: str, payload: tuple[Part, ...], *, is_denied: bool) -> CallOutcome:
@@ -233,7 +269,7 @@ def _outcome(kind: str, payload: tuple[Part, ...], *, is_denied: bool) -> CallOu
     if is_denied:
         # An agent is told in a result.
         return CallOutcome("refused")
-    return CallOutcome("" if kind == "result" else kind)
+    return WELL if kind == "result" else CallOutcome(kind)
 
 
 def _server_outcome(passage: AnyPassage, outcome: CallOutcome) -> CallOutcome:

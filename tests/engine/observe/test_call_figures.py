@@ -171,6 +171,8 @@ SERVER = NamedServer("box", "s")
 class Introduced:
     """A client that says who it is."""
 
+    peer = "stdio"
+
     def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
         return b'{"name":"an editor"}', "stdio" if has_handshake else "elsewhere"
 

@@ -326,6 +326,10 @@ class CallFigures:
 
     # ── what is read ──
 
+    @property
+    def has_collectors(self) -> bool:
+        return bool(self._collectors)
+
     def totals(self) -> Totals:
         self._find_running()
         return Totals(self.since, list(self._rows.values()), list(self._running))

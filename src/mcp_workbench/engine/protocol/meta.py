@@ -187,8 +187,13 @@ def meta_for_server(
     if server.has_handshake:
         if meta is None:
             return None
-        if progress_token is None and not client.has_handshake:
-            return _stripped(meta)
+        if progress_token is None:
+            if not client.has_handshake:
+                return _stripped(meta)
+            written = bytes(meta)
+            # Nothing to change. A line break would end the message.
+            if len(written) > len(b"{}") and b"\n" not in written and b"\r" not in written:
+                return written
         return _after_handshake(meta, client, progress_token)
     if meta is not None and client is server and progress_token is None:
         return bytes(meta)

@@ -39,15 +39,16 @@ class TracedStepRunner(StepRunner):
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         route = call.route
-        if self._is_unchecked and route.passage is None:
-            trace = self._tracer.begin_trace(call, self._figures)
-            if trace is None:
-                figures = self._sole_tracker
-                if figures is None or route.arrived is not None or figures.is_watched:
-                    return self._plainly(call, decision)
+        if self._is_unchecked and route.passage is None and route.tracker is None:
+            figures, trace = self._sole_tracker, self._tracer.begin_trace(call, self._figures)
+            if figures is not None and route.arrived is None and not figures.is_watched:
                 # Nearly all: only counted, when it ends, as the router does without traces.
-                route.tracker, route.arrived = figures, monotonic()
+                if trace is not None:
+                    call.meta = trace.meta
+                route.tracker, route.arrived = trace or figures, monotonic()
                 return True
+            if trace is None:
+                return self._plainly(call, decision)
             is_passed: bool = self._tracked_by(trace, self._plainly, call, decision)
         else:
             # Begins to follow it in `passes`, if it has not begun.
