@@ -156,6 +156,9 @@ def _collector() -> Iterator[str]:
     """Takes all spans and forgets them."""
 
     class Taking(BaseHTTPRequestHandler):
+        # Collectors keep connections open.
+        protocol_version = "HTTP/1.1"
+
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
             self.send_response(200)
