@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
@@ -34,9 +35,15 @@ Mode = Literal["warn", "block"]
 MIN_SEARCHED_LENGTH: Final = 8
 # Beyond these, the longest are searched for: each costs a search through every message.
 MAX_SEARCHED_SECRETS: Final = 200
-# Longer messages are searched for values as they are, and not in other forms: no other call should wait for it.
+# Longer messages are not read and written anew to find values that are escaped in an unusual way: it cannot be done in
+# pieces, and no other call should wait for it.
 MAX_DECODED_BYTES: Final = 1 << 20
-# Beyond these, one pass leaves out what can be none of them: it takes as long as about so many searches.
+# The words of a message that are looked up at once: a quarter of a millisecond.
+_WORDS_AT_ONCE: Final = 8192
+_WORD_BYTES: Final = 8
+# Wherever it begins, a form of this length has one whole word of the message in it.
+_MIN_FORM_WITH_WORD: Final = 2 * _WORD_BYTES - 1
+# Of short forms: beyond these, one pass leaves out what can be none of them, which takes as long as so many searches.
 MAX_SINGLE_SEARCHES: Final = 150
 _LETTER: Final = rb"[A-Za-z0-9+/=_.~%-]"
 _WORD: Final = re.compile(_LETTER + b"+")
@@ -57,22 +64,30 @@ class ForeignSecrets:
         self._redactor = redactor
         self._own = "\0".join(own)
         self._owner = owner
-        self._version = -1
+        # Of the redactor's secrets, when they were learnt.
+        self.version = -1
         self._plain = _Forms(())
         self._all = _Forms(())
 
     def is_in(self, line: bytes) -> bool:
-        if self._version != self._redactor.version:
+        if self.are_outdated:
             self._learn()
-        if len(line) > MAX_DECODED_BYTES:
-            return self._plain.are_in(line)
+        return self.are_known_in(line)
+
+    @property
+    def are_outdated(self) -> bool:
+        """Whether secrets have been added since they were learnt."""
+        return self.version != self._redactor.version
+
+    def are_known_in(self, line: bytes) -> bool:
+        """The same for those that were learnt. For any thread: others run in between."""
         if self._all.are_in(line):
             return True
         # Every character of a JSON text can be written in several ways.
-        return b"\\" in line and self._plain.are_in(_rewritten(line))
+        return len(line) <= MAX_DECODED_BYTES and b"\\" in line and self._plain.are_in(_rewritten(line))
 
     def _learn(self) -> None:
-        self._version = self._redactor.version
+        version = self._redactor.version
         found = self._redactor.known(without=self._owner())
         foreign = [each for each in found if len(each) >= MIN_SEARCHED_LENGTH and each not in self._own]
         foreign = sorted(foreign, key=lambda each: (-len(each), each))[:MAX_SEARCHED_SECRETS]
@@ -81,6 +96,7 @@ class ForeignSecrets:
         plain = [form.encode(errors="surrogatepass") for form in spelled]
         self._plain = _Forms(plain)
         self._all = _Forms((*plain, *(form for each in foreign for form in _forms(each))))
+        self.version = version
 
 
 class _Forms:
@@ -88,18 +104,37 @@ class _Forms:
 
     def __init__(self, forms: Iterable[bytes]) -> None:
         different = list(dict.fromkeys(forms))
+        # One pass over the words of a message says that none of these is in it, however many they are.
+        self._long = [form for form in different if len(form) >= _MIN_FORM_WITH_WORD]
+        self._beginnings = frozenset(
+            int.from_bytes(form[place : place + _WORD_BYTES], sys.byteorder)
+            for form in self._long
+            for place in range(_WORD_BYTES)
+        )
+        short = [form for form in different if len(form) < _MIN_FORM_WITH_WORD]
         # Keys, base64 and percent-encoding have no other characters, and most of a text is runs that are too short.
-        self._words = [form for form in different if _WORD.fullmatch(form)]
-        self._others = [form for form in different if not _WORD.fullmatch(form)]
+        self._words = [form for form in short if _WORD.fullmatch(form)]
+        self._others = [form for form in short if not _WORD.fullmatch(form)]
         self._long_runs: re.Pattern[bytes] | None = None
         if len(self._words) > MAX_SINGLE_SEARCHES:
             self._long_runs = re.compile(b"%b{%d,}" % (_LETTER, min(map(len, self._words))))
 
     def are_in(self, line: bytes) -> bool:
+        if self._may_be_in(line) and any(form in line for form in self._long):
+            return True
         if any(form in line for form in self._others):
             return True
         runs = line if self._long_runs is None else b"\n".join(self._long_runs.findall(line))
         return any(form in runs for form in self._words)
+
+    def _may_be_in(self, line: bytes) -> bool:
+        if not self._long:
+            return False
+        words = memoryview(line)[: len(line) - len(line) % _WORD_BYTES].cast("Q")
+        return any(
+            not self._beginnings.isdisjoint(words[place : place + _WORDS_AT_ONCE])
+            for place in range(0, len(words), _WORDS_AT_ONCE)
+        )
 
 
 def _forms(secret: str) -> Iterator[bytes]:
@@ -132,29 +167,44 @@ class SecretFilter:
         self._label = label
         self._report = report
         self._reports = 0
+        # The large message that was examined, whether it contains one, and of which secrets.
+        self._examined: tuple[bytes, bool, int] = (b"", False, -1)
         # Where a question that is withheld is answered.
         self.link: Link | None = None
 
+    def examine(self, line: bytes) -> None:
+        """Look through a large message in a thread, before it is received."""
+        version = self._secrets.version
+        self._examined = (line, self._secrets.are_known_in(line), version)
+
+    def _is_found(self, line: bytes) -> bool:
+        examined, is_found, version = self._examined
+        if examined is line:
+            self._examined = (b"", False, -1)
+            if version == self._secrets.version and not self._secrets.are_outdated:
+                return is_found
+        return self._secrets.is_in(line)
+
     def on_message(self, line: bytes) -> None:
-        if not self._secrets.is_in(line):
+        if not self._is_found(line):
             self._receiver.on_message(line)
         elif (kept := self._replaced(line, _read(line))) is not None:
             self._receiver.on_message(kept)
 
     def on_related_message(self, line: bytes, about: bytes) -> None:
-        if not self._secrets.is_in(line):
+        if not self._is_found(line):
             self._receiver.on_related_message(line, about)
         elif (kept := self._replaced(line, _read(line))) is not None:
             self._receiver.on_related_message(kept, about)
 
     def on_answer(self, line: bytes, message: Envelope) -> None:
-        if not self._secrets.is_in(line):
+        if not self._is_found(line):
             self._receiver.on_answer(line, message)
         elif (kept := self._replaced(line, message)) is not None:
             self._receiver.on_answer(kept, message if kept is line else messages.read(kept))
 
     def on_read_message(self, line: bytes, message: Envelope | Malformed, about: bytes | None = None) -> None:
-        if not self._secrets.is_in(line):
+        if not self._is_found(line):
             self._receiver.on_read_message(line, message, about)
         elif (kept := self._replaced(line, message)) is not None:
             self._receiver.on_read_message(kept, message if kept is line else messages.read(kept), about)

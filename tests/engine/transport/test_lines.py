@@ -72,6 +72,35 @@ async def test_a_long_line_is_read_aside_and_nothing_overtakes_it() -> None:
     assert feed.feed(b" so on\n") is None and receiver.came[-1] == b"and so on"
 
 
+class Examining(Reading):
+    """Looks through messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.examined: list[tuple[bytes, int]] = []
+
+    def examine(self, line: bytes) -> None:
+        self.examined.append((line, threading.get_ident()))
+
+
+async def test_a_long_line_is_examined_in_a_thread_before_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONG_EXAMINED_LINE", 50)
+    receiver = Examining()
+    feed = LineFeed(1 << 20, receiver)
+    short, medium = b'{"a":1}', b'{"b":"%b"}' % (b"x" * 60)
+    for line in (short, medium, LONG):
+        feed.feed(line[:20])
+        reading = feed.feed(line[20:] + b"\n")
+        assert (reading is None) == (line is short)
+        if reading is not None:
+            await reading
+    assert [each for each, _ in receiver.examined] == [medium, LONG]
+    assert threading.get_ident() not in [thread for _, thread in receiver.examined]
+    # The very object, so that it is recognised.
+    assert [came[0] for came in receiver.came[1:]] == [each for each, _ in receiver.examined]
+    assert receiver.came[-1][0] is receiver.examined[-1][0]
+
+
 @pytest.mark.parametrize("receiver", [Plain, Reading])
 async def test_an_unreadable_line_is_reported_like_any_other(receiver: type[Plain]) -> None:
     taker = receiver()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.engine.jsonrpc.framing import LineSplitter, LongLine
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Envelope, Malformed, find_id
 from mcp_workbench.engine.transport.allocator import trim_soon
-from mcp_workbench.engine.transport.link import ReadReceiver, Receiver
+from mcp_workbench.engine.transport.link import ExaminingReceiver, ReadReceiver, Receiver
 from mcp_workbench.errors import shortage
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 # A longer line is joined and parsed in a thread, where a hundred megabytes take a second or two and block no other
 # client. A shorter one is parsed at once, in a millisecond or two, which costs less.
 LONG_LINE: Final = 1 << 20
+# The same where each is looked through as well.
+LONG_EXAMINED_LINE: Final = 1 << 18
 UNHANDLED: Final = "a message could not be handled; please report this: %.200r"
 
 
@@ -26,10 +29,11 @@ class LineFeed:
     If a receiver raises on a message, that is a bug of ours; later messages are delivered nevertheless.
     """
 
-    __slots__ = ("_read_receiver", "_receiver", "_splitter")
+    __slots__ = ("_examine", "_read_receiver", "_receiver", "_splitter")
 
     def __init__(self, limit: int, receiver: Receiver) -> None:
-        self._splitter = LineSplitter(limit, LONG_LINE)
+        self._examine = receiver.examine if isinstance(receiver, ExaminingReceiver) else None
+        self._splitter = LineSplitter(limit, LONG_LINE if self._examine is None else LONG_EXAMINED_LINE)
         self._receiver = receiver
         self._read_receiver = receiver if isinstance(receiver, ReadReceiver) else None
 
@@ -68,7 +72,7 @@ class LineFeed:
         """Deliver the long line, parsed in a thread, and then the lines after it."""
         loop = asyncio.get_running_loop()
         delivered: asyncio.Future[None] = loop.create_future()
-        joins = self._read_receiver is None
+        read = _join if self._read_receiver is None else _read
 
         def on_read(reading: asyncio.Future[tuple[bytes, Envelope | Malformed | None]]) -> None:
             try:
@@ -83,7 +87,7 @@ class LineFeed:
             trim_soon(loop)
             delivered.set_result(None)
 
-        reading = loop.run_in_executor(None, _join if joins else _read, long_line)
+        reading = loop.run_in_executor(None, read, long_line, self._examine)
         reading.add_done_callback(on_read)
         return delivered
 
@@ -111,16 +115,22 @@ class LineFeed:
             self._splitter.oversized.clear()
 
 
-def _join(long_line: LongLine) -> tuple[bytes, None]:
-    return long_line.join(), None
+_Examine = Callable[[bytes], None]
 
 
-def _read(long_line: LongLine) -> tuple[bytes, Envelope | Malformed]:
+def _join(long_line: LongLine, examine: _Examine | None) -> tuple[bytes, None]:
+    line = long_line.join()
+    if examine is not None:
+        examine(line)
+    return line, None
+
+
+def _read(long_line: LongLine, examine: _Examine | None) -> tuple[bytes, Envelope | Malformed]:
     from mcp_workbench.engine.jsonrpc.large_messages import read_large
 
     line = b""
     try:
-        line = long_line.join()
+        line, _ = _join(long_line, examine)
         return line, read_large(line)
     except Malformed as error:
         return line, error

@@ -37,6 +37,14 @@ class ReadReceiver(Protocol):
         """One message arrived, with its envelope or why it cannot be parsed."""
 
 
+@runtime_checkable
+class ExaminingReceiver(Protocol):
+    """A receiver that looks through every message."""
+
+    def examine(self, line: bytes) -> None:
+        """A large message will arrive: the next one, as this very object. Called in a thread."""
+
+
 class AnswerReceiver(Receiver, Protocol):
     """A receiver that accepts answers already parsed by the link, so that none is parsed twice."""
 

@@ -14,6 +14,7 @@ from mcp_workbench.engine.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.engine.transport.http import message_summary
 from mcp_workbench.engine.transport.http.client import http_link, post, response_body, sse_transport, standalone_stream
 from mcp_workbench.engine.transport.http.client.response import BodySource, Response
+from mcp_workbench.engine.transport.http.message_summary import is_batch
 from mcp_workbench.engine.transport.http.sse import ServerSentEvent, SseParser
 from tests.engine.transport.http.client.talk import Talk, talking
 from tests.engine.transport.http.listening import Reply, Request, scripted_http, wait_until
@@ -67,10 +68,20 @@ class HeldReading:
     def release(self) -> None:
         self._release.set()
 
-    def _held(self, body: LongLine) -> tuple[bytes, Envelope | Malformed]:
+    def _held(self, body: LongLine, examine: Any) -> tuple[bytes, Envelope | Malformed]:
         self.threads.append(threading.get_ident())
         assert self._release.wait(60)
-        return self._read(body)
+        return self._read(body, examine)
+
+
+def test_the_line_that_is_returned_is_the_one_that_was_examined() -> None:
+    examined: list[bytes] = []
+    line, message = response_body.read_large_body(
+        LongLine([b'{"jsonrpc":"2.0",', b'"id":1,"result":{}}']), examined.append
+    )
+    assert isinstance(message, Envelope) and len(examined) == 1 and line is examined[0]
+    batch, _ = response_body.read_large_body(LongLine([b"[%b]" % line]), examined.append)
+    assert is_batch(batch) and len(examined) == 1, "its messages are examined one by one"
 
 
 @pytest.mark.parametrize("how", [as_json, as_events])

@@ -40,7 +40,7 @@ from mcp_workbench.engine.transport.http.message_summary import (
     version_in_answer,
 )
 from mcp_workbench.engine.transport.lines import LONG_LINE
-from mcp_workbench.engine.transport.link import SESSION_LOST, AnswerReceiver
+from mcp_workbench.engine.transport.link import SESSION_LOST, AnswerReceiver, ExaminingReceiver
 from mcp_workbench.errors import DownstreamError
 
 log = logging.getLogger(__name__)
@@ -154,6 +154,7 @@ class HttpLink:
         self.transport: HttpTransport = transport
         self.unsent_bytes = 0
         self._receiver = receiver
+        self._examine = receiver.examine if isinstance(receiver, ExaminingReceiver) else None
         self._is_modern = False
         self._posts: dict[bytes, Post] = {}
         self._waiting: deque[Post] = deque()
@@ -244,7 +245,7 @@ class HttpLink:
 
     async def deliver_aside(self, body: LongLine, about: Post | None = None) -> None:
         """Deliver a large message, which is parsed in a thread first."""
-        line, message = await asyncio.to_thread(read_large_body, body)
+        line, message = await asyncio.to_thread(read_large_body, body, self._examine)
         if is_batch(line):
             await self._deliver_large_batch(line, about)
         elif isinstance(message, Malformed) or message.method is not UNSET or message.id is UNSET:

@@ -49,14 +49,18 @@ async def read_whole(response: Response, limit: int) -> bytes | LongLine:
     return LongLine(parts) if size > LONG_LINE else b"".join(parts)
 
 
-def read_large_body(body: LongLine) -> tuple[bytes, Envelope | Malformed]:
-    """The message as one line, and its envelope; takes a while, and other threads run meanwhile. A batch is not parsed
-    here, because the caller splits it."""
+def read_large_body(
+    body: LongLine, examine: Callable[[bytes], None] | None = None
+) -> tuple[bytes, Envelope | Malformed]:
+    """The message as one line, and its envelope; takes a while, and other threads run meanwhile. A batch is neither
+    parsed nor examined here, because the caller splits it."""
     from mcp_workbench.engine.jsonrpc.large_messages import read_large
 
     line = single_line(body.join())
     if is_batch(line):
         return line, Malformed("a batch")
+    if examine is not None:
+        examine(line)
     try:
         return line, read_large(line)
     except Malformed as error:
