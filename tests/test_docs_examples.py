@@ -203,7 +203,6 @@ CHECKS: dict[str, Callable[[str, Path], None]] = {
     # There is no lock yet; tests/cli/commands/test_lock.py has its own servers.
     "mcp-workbench team lock": is_a_command_line,
     # Sandboxes are not to be had everywhere; tests/cli/commands/test_sandbox.py has its own servers.
-    "mcp-workbench sandbox": is_a_command_line,
     "mcp-workbench doctor --sandbox": is_a_command_line,
     # There is no audit yet; tests/cli/commands/test_audit.py makes one.
     "mcp-workbench team audit": is_a_command_line,

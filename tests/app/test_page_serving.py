@@ -271,7 +271,7 @@ async def test_a_waiting_call_is_decided_once(tmp_path: Path, decision: str) -> 
     async with own_page(tmp_path, boxes(), policy=ASKING) as browser:
         place = {"toolbox": "box", "server": "two", "tool": "write"}
         refused = await browser.agent.use(place, {"text": "x"})
-        assert "mcp-workbench approve" in json.dumps(refused)
+        assert "mcp-workbench team approve" in json.dumps(refused)
         (waiting,) = (await browser.state())["waiting"]
         assert (waiting["kind"], waiting["tool"], waiting["rule"]) == ("approval", "write", "policy[0]")
         assert '"text":"x"' in waiting["arguments"].replace(" ", "") and waiting["expires"] > waiting["at"]

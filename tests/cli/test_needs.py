@@ -27,7 +27,7 @@ def test_calls_that_wait_come_first_and_cannot_write_lines_of_another() -> None:
     assert first == Need(
         "approve box/x\\n  approve 00aa for a\\rb, 1 min 1 s left",
         ("it will be sent as {\\n}",),
-        "mcp-workbench approve 3f9c",
+        "mcp-workbench team approve 3f9c",
     )
     assert second.details == (f"it will be sent as {'x' * MAX_ARGUMENTS_SHOWN}…",)
     assert third == Need("sign in to box/b", (), "mcp-workbench auth login box/b")

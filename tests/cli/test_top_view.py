@@ -122,7 +122,7 @@ def test_a_state_is_whole_and_below_it_stands_why_a_server_does_not_work() -> No
 def test_calls_that_wait_for_approval_are_announced() -> None:
     found = look(server("time"))
     found["status"]["approvals"] = [{}, {}]
-    assert picture([found])[1] == "  2 calls wait for your approval: mcp-workbench approve"
+    assert picture([found])[1] == "  2 calls wait for your approval: mcp-workbench team approve"
 
 
 def test_a_call_has_its_client_its_user_and_why_it_failed() -> None:

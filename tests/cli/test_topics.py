@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.topics import for_terminal, topics
-from mcp_workbench.cli.usage import COMMANDS
 from tests.cli.in_process import command
 
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -23,11 +22,20 @@ def test_every_document_for_users_is_a_topic_of_its_own_name() -> None:
     assert topics()["secrets"] == ROOT / "docs" / "guides" / "secrets.md"
 
 
-def test_a_guide_with_the_name_of_a_command_is_found_by_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {"guides/sandbox", "guides/auth", "guides/team"} <= topics().keys() and not COMMANDS.keys() & topics().keys()
-    status, shown, _ = command(monkeypatch, "help", "guides/sandbox")
-    assert status == 0 and shown == (ROOT / "docs" / "guides" / "sandbox.md").read_text("utf-8")
-    assert command(monkeypatch, "help", "sandbox").stdout.startswith("Usage: mcp-workbench doctor --sandbox")
+@pytest.mark.parametrize("name", ["sandbox", "policy", "lock", "audit", "auth", "team"])
+def test_a_guide_with_the_name_of_a_command_comes_after_its_usage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (ROOT / "docs" / "guides" / f"{name}.md").read_text("utf-8")
+    status, shown, _ = command(monkeypatch, "help", name)
+    assert status == 0 and shown.startswith("Usage: mcp-workbench ") and shown.endswith(guide)
+    assert command(monkeypatch, "help", f"guides/{name}").stdout == guide
+    assert guide not in command(monkeypatch, name, "--help").stdout
+
+
+def test_a_terminal_shows_usage_and_guide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "cat")
+    shown = command(monkeypatch, "help", "lock", width=80).stdout
+    assert shown.startswith("Usage: mcp-workbench team lock") and "The lock file" in shown and "](" not in shown
+    assert "The lock file" not in command(monkeypatch, "help", "team", "lock", width=80).stdout
 
 
 def test_a_pipe_gets_the_document_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +52,7 @@ def test_a_terminal_gets_no_markup_and_no_path_that_an_installed_user_lacks(monk
 
 def test_a_link_to_another_document_names_its_topic() -> None:
     text = "See [faces](../guides/faces.md#auto), [auth.md](auth.md), [SDK](https://a.test/b) and [c](x.py).\n"
-    shown = "See faces (`help faces`), `help guides/auth`, [SDK](https://a.test/b) and c.\n"
+    shown = "See faces (`help faces`), `help auth`, [SDK](https://a.test/b) and c.\n"
     assert for_terminal(f"<!-- x -->\n![p](../images/p.svg)\n\n{text}", topics()) == shown
 
 

@@ -40,8 +40,8 @@ def test_prose_is_rewrapped_and_examples_stay() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_a_terminal_and_says_the_same_as_in_a_pipe(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = command(monkeypatch, "help", name).stdout
-    status, shown, _ = command(monkeypatch, "help", name, width=80)
+    whole = command(monkeypatch, name, "--help").stdout
+    status, shown, _ = command(monkeypatch, name, "--help", width=80)
     assert status == 0
     assert shown != whole or max(map(len, whole.splitlines())) <= 80, "it takes stdout for a terminal"
     assert shown.split() == whole.split()

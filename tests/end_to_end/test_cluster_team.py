@@ -98,7 +98,7 @@ async def call(client: Client, text: str) -> tuple[bool, str]:
 
 
 def approval_in(told: str) -> str:
-    found = re.search(r"mcp-workbench approve ([0-9a-f]+)", told)
+    found = re.search(r"mcp-workbench team approve ([0-9a-f]+)", told)
     assert found is not None, told
     return found[1]
 

@@ -94,7 +94,7 @@ async def test_a_server_that_dies_says_its_sandbox_what_it_was_denied_and_what_t
         assert found["server"] == "broken"
         text = json.dumps(found)
         assert "it ran in the sandbox `contained`" in text and f"it was denied `{secret}`" in text
-        assert "mcp-workbench sandbox try box/broken" in text
+        assert "mcp-workbench doctor --sandbox try box/broken" in text
 
 
 async def test_what_this_machine_cannot_enforce_stops_that_server_alone(workbench: Workbench) -> None:

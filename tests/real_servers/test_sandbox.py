@@ -46,7 +46,7 @@ async def test_a_package_runner_works_cold_then_warm_then_without_the_network(
     # Without its packages it cannot start, and says what to do.
     async with Workbench(tmp_path).serving({"box": {"s": {**entry, "sandbox": "sealed"}}}) as client:
         (found,) = unavailable(await open_toolbox(client, "box")).values()
-        assert "mcp-workbench sandbox prepare box/s" in str(found)
+        assert "mcp-workbench doctor --sandbox prepare box/s" in str(found)
     for profile in ("contained", "contained", "sealed", "guard"):
         box = {"s": {**entry, "sandbox": profile}}
         async with Workbench(tmp_path).serving({"box": box}, "--no-cache") as client:

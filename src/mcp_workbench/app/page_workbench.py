@@ -51,7 +51,7 @@ from mcp_workbench.signin.flow_io import SignInFailed
 # The lines of a server that has failed, and of a server that is looked at.
 MAX_FAILURE_LINES: Final = 20
 MAX_SHOWN_LOG_LINES: Final = 200
-# Of a call that waits for approval; all of it is shown by `mcp-workbench approve --show`.
+# Of a call that waits for approval; all of it is shown by `mcp-workbench team approve --show`.
 MAX_SHOWN_CALL: Final = 16 * 1024
 # Stopping a server is bounded by its sequence of signals; this is somewhat more.
 PAGE_STOP_TIMEOUT: Final = 10.0

@@ -168,7 +168,7 @@ class Runtime:
         # The previous SIGCHLD handler; restored at the end.
         self._old_handler: Any = None
         self._status_socket: StatusSocket | None = None
-        # Created with the first call that waits for `mcp-workbench approve`; and the gateways with such calls.
+        # Created with the first call that waits for `mcp-workbench team approve`; and the gateways with such calls.
         self._approval_socket: ApprovalSocket | None = None
         # With what reaches calls of other instances, if there are any.
         self._approvers: dict[Decide, DecideElsewhere | None] = {}
@@ -407,7 +407,7 @@ class Runtime:
                 await each.open()
 
     def take_approvals(self, decide: Decide, elsewhere: DecideElsewhere | None = None) -> None:
-        """Make the waiting calls of a gateway visible to `mcp-workbench approve`. `elsewhere`: and those of other
+        """Make the waiting calls of a gateway visible to `mcp-workbench team approve`. `elsewhere`: and those of other
         instances."""
         self._approvers[decide] = elsewhere
         if self._approval_socket is None:

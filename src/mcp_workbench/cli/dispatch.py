@@ -95,10 +95,13 @@ def _help(names: Sequence[str]) -> int:
         print(overview())
         return 0
     name = resolved(names)[0]
-    if name in COMMANDS:
+    # Imported here, because other commands need no documents.
+    from mcp_workbench.cli.topics import show, topics
+
+    if name not in COMMANDS:
+        return show(names[0])
+    # `help policy` shows the guide as well, `help team policy` and `team policy --help` only how it is called.
+    if len(names) > 1 or name not in topics():
         print(help_of(name))
         return 0
-    # Imported here, because help of a command needs no documents.
-    from mcp_workbench.cli.topics import show
-
-    return show(names[0])
+    return show(name, help_of(name))

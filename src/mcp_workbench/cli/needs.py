@@ -16,7 +16,7 @@ from mcp_workbench.cli.server_copies import ServerCopies, duration, grouped, wit
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import one_line
 
-# Of the arguments of a call; `mcp-workbench approve --show` has all of it.
+# Of the arguments of a call; `mcp-workbench team approve --show` has all of it.
 MAX_ARGUMENTS_SHOWN: Final = 200
 MAX_HOSTS_SHOWN: Final = 5
 _CRASHED: Final = ("failed", "backoff")
@@ -56,7 +56,7 @@ def _approvals(approvals: object) -> Iterator[Need]:
         yield Need(
             f"approve {one_line(each['call'])} for {one_line(each['principal'])}, {duration(each['secondsLeft'])} left",
             (f"it will be sent as {arguments}",),
-            f"mcp-workbench approve {one_line(each['id'])}",
+            f"mcp-workbench team approve {one_line(each['id'])}",
         )
 
 

@@ -212,7 +212,7 @@ def _about(look: Look, rows: list[ServerRow], width: int) -> list[Line]:
     lines: list[Line] = [[f"process {status['pid']}, {serving}, up {duration(status['uptimeSeconds'])}: {whose}"]]
     if waiting := len(status.get("approvals") or ()):
         calls = "1 call waits" if waiting == 1 else f"{waiting} calls wait"
-        lines.append([(f"  {calls} for your approval: mcp-workbench approve", "warn")])
+        lines.append([(f"  {calls} for your approval: mcp-workbench team approve", "warn")])
     counted = f"  {_counted(look, rows)}"
     day = tuple(
         (sum(calls for calls, _ in step), any(failed for _, failed in step)) for step in zip(*_days(rows), strict=True)

@@ -29,13 +29,19 @@ def topics() -> dict[str, Path]:
     """Return the documents by the name that people give."""
     folder = next((each for each in _FOLDERS if each.is_dir()), _FOLDERS[0])
     found = [(kind, path) for kind in _KINDS for path in sorted((folder / kind).glob("*.md"))]
-    # `help sandbox` explains the command; the guide of that name is `guides/sandbox`.
-    return {f"{kind}/{path.stem}" if path.stem in COMMANDS else path.stem: path for kind, path in found}
+    return {path.stem: path for _, path in found}
 
 
-def show(name: str) -> int:
-    """Print a document, or the list of all. Returns the exit status."""
-    found = topics()
+def named(name: str) -> str:
+    """The topic that is meant: `guides/sandbox` is `sandbox`."""
+    kind, _, stem = name.rpartition("/")
+    return stem if kind in _KINDS else name
+
+
+def show(name: str, usage: str = "") -> int:
+    """Print a document, or the list of all. `usage`: that of the command of this name, which comes first. Returns the
+    exit status."""
+    found, name = topics(), named(name)
     screen = stdout()
     if name == _LIST:
         rows = [(topic, _title(path)) for topic, path in found.items()]
@@ -48,11 +54,13 @@ def show(name: str) -> int:
         return complain(f"unknown command or topic `{name}`{meant}", hint)
     text = found[name].read_text(encoding="utf-8")
     if not screen.is_terminal:
-        screen.text(text)
+        screen.text(f"{usage}\n\n{text}" if usage else text)
         return 0
     from rich.markdown import Markdown
 
     with screen.console.pager(styles=True):
+        if usage:
+            screen.console.print(usage, end="\n\n", markup=False, highlight=False)
         screen.console.print(Markdown(for_terminal(text, found), hyperlinks=False))
     return 0
 
@@ -62,10 +70,9 @@ def for_terminal(text: str, known: dict[str, Path]) -> str:
 
     def reference(found: re.Match[str]) -> str:
         label, stem = found[1], Path(found[2]).stem
-        topic = next((name for name in known if stem in (name, name.partition("/")[2])), None)
-        if topic is None:
+        if stem not in known:
             return label
-        return f"`help {topic}`" if label == f"{stem}.md" else f"{label} (`help {topic}`)"
+        return f"`help {stem}`" if label == f"{stem}.md" else f"{label} (`help {stem}`)"
 
     return _LINK.sub(reference, _PICTURE.sub("", _COMMENT.sub("", text)))
 

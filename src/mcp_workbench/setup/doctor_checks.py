@@ -168,7 +168,7 @@ def approvals(subject: Examined) -> list[Diagnosis]:
     if not is_confined():
         return []
     text = (
-        "everything here runs with no_new_privs, as servers do, so `mcp-workbench approve` cannot be told from a "
+        "everything here runs with no_new_privs, as servers do, so `mcp-workbench team approve` cannot be told from a "
         "server and is refused"
     )
     hint = "use a client that can ask you, or start the container without `no-new-privileges`"

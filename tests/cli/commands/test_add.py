@@ -641,7 +641,7 @@ def test_a_package_that_ends_at_once_is_reported_without_the_file_it_was_tried_f
     done = shell("add", "memory", "npm:@s/memory@1.3.0", "--toolbox", "desk", "--yes")
     assert done.status == 2 and "nothing was added: it does not start" in done.stderr
     assert "mcp-workbench remove" not in done.stderr and "correct it in" not in done.stderr
-    assert "mcp-workbench sandbox try desk/memory" in done.stderr
+    assert "mcp-workbench doctor --sandbox try desk/memory" in done.stderr
 
 
 def test_remove_names_what_a_server_stored_in_its_sandbox(home: Path) -> None:

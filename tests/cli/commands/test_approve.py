@@ -1,4 +1,4 @@
-"""`mcp-workbench approve` reaches the workbench in which a call waits, once, and only as its own user."""
+"""`mcp-workbench team approve` reaches the workbench in which a call waits, once, and only as its own user."""
 
 from __future__ import annotations
 

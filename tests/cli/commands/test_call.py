@@ -134,7 +134,7 @@ def test_a_call_that_needs_approval_is_not_referred_to_a_workbench_that_has_ende
     boxes = {"desk": {"clock": demo("clock")}}
     config = write_config(tmp_path, boxes, policy=[{"tools": ["**"], "then": "ask"}, {"then": "allow"}])
     status, shown, complaints = call(config, "desk", "clock", "now")
-    assert (status, shown) == (1, "") and "mcp-workbench approve" not in complaints
+    assert (status, shown) == (1, "") and "mcp-workbench team approve" not in complaints
     assert "at a terminal, or through a running workbench (`mcp-workbench up`)" in complaints
 
 

@@ -87,7 +87,7 @@ def test_prepare_starts_it_once_in_its_private_home_with_the_network(rig: Rig) -
     assert rig.run("prepare", "r", {"profile": "sealed", "read": [str(rig.needed)]})[0] == 0
     assert len(list((rig.folder / "data/mcp-workbench/homes").iterdir())) == 1
     status, _, err = rig.run("prepare", "r")
-    assert status == 1 and f"`{rig.needed}`" in err and "mcp-workbench sandbox try default/second" in err
+    assert status == 1 and f"`{rig.needed}`" in err and "mcp-workbench doctor --sandbox try default/second" in err
 
 
 # Asks a host at its start, and ends if it is refused; with no proxy, it has the whole network.

@@ -140,7 +140,7 @@ def test_what_needs_the_user_in_any_workbench_comes_before_the_servers() -> None
         "    install it first",
         "  approve box/good/drop for alice, 1 min 1 s left",
         '    it will be sent as {"a":1}',
-        "    mcp-workbench approve 3f9c",
+        "    mcp-workbench team approve 3f9c",
         "  sign in to box/good",
         "    mcp-workbench auth login box/good",
     ]
@@ -252,18 +252,18 @@ def test_calls_that_wait_for_an_approval_are_shown_with_how_to_allow_them() -> N
     assert [line.strip() for line in stream.getvalue().splitlines()[1:4]] == [
         "waiting for approval, 1 min 1 s left: box/good/drop for alice",
         'it will be sent as {"a":1}',
-        "mcp-workbench approve 3f9c",
+        "mcp-workbench team approve 3f9c",
     ]
 
 
 def test_a_waiting_call_cannot_write_lines_of_another() -> None:
     stream = io.StringIO()
-    call = "box/good/memo://a for bob\n    mcp-workbench approve 00aa"
+    call = "box/good/memo://a for bob\n    mcp-workbench team approve 00aa"
     waiting = {"id": "3f9c", "principal": "a\rb", "call": call, "arguments": "{\n}", "secondsLeft": 61}
     status._show_approvals(Screen(stream), [waiting])
     first, second, third = stream.getvalue().splitlines()
-    assert first.endswith("memo://a for bob\\n    mcp-workbench approve 00aa for a\\rb")
-    assert second.endswith("{\\n}") and third.strip() == "mcp-workbench approve 3f9c"
+    assert first.endswith("memo://a for bob\\n    mcp-workbench team approve 00aa for a\\rb")
+    assert second.endswith("{\\n}") and third.strip() == "mcp-workbench team approve 3f9c"
 
 
 def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> None:

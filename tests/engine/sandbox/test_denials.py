@@ -30,7 +30,7 @@ def test_it_says_the_profile_and_what_was_denied() -> None:
         Sandbox("contained", limits_files=True), "open '/a'\nEACCES: permission denied, open '/b c'", "box/s"
     )
     assert told is not None and "`contained`" in told and "`/b c`" in told and "`/a`" not in told
-    assert "`mcp-workbench sandbox try box/s`" in told
+    assert "`mcp-workbench doctor --sandbox try box/s`" in told
 
 
 def test_missing_network_and_memory_are_named() -> None:
@@ -45,7 +45,7 @@ def test_refused_hosts_are_named_and_prepare_where_it_helps() -> None:
     told = explanation(hosts, "403 Forbidden", "box/s", refused=["refused `elsewhere.test`"])
     assert told is not None and "refused `elsewhere.test`" in told and "sandbox prepare" not in told
     told = explanation(hosts, "403 Forbidden", "box/s", refused=[f"refused `{NPM_REGISTRY}`"])
-    assert told is not None and "`mcp-workbench sandbox prepare box/s`" in told
+    assert told is not None and "`mcp-workbench doctor --sandbox prepare box/s`" in told
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ async def test_a_client_that_cannot_be_asked_is_told_how_to_allow_it(client_era:
         await until(lambda: refused.answer is not None)
         assert refused.answer is not None
         (waiting,) = workbench.gateway.waiting_approvals()
-        assert f"mcp-workbench approve {waiting['id']}" in str(refused.answer)
+        assert f"mcp-workbench team approve {waiting['id']}" in str(refused.answer)
         assert not sent(workbench)
         assert workbench.gateway.decide(ApprovalRequest(str(waiting["id"])), "").found == "box/server/work for local"
         assert workbench.gateway.decide(ApprovalRequest(str(waiting["id"])), "").found is None

@@ -270,7 +270,7 @@ def referred(rig: Rig, about: GuardedRequest) -> str:
 def test_a_client_that_cannot_ask_is_told_how_to_allow_it() -> None:
     rig = Rig()
     id = referred(rig, request())
-    assert f"mcp-workbench approve {id}" in rig.asked(request()).cannot_ask().message
+    assert f"mcp-workbench team approve {id}" in rig.asked(request()).cannot_ask().message
     (waiting,) = rig.approvals.waiting()
     assert waiting["id"] == id and waiting["call"] == "box/one/tool" and '"/a"' in str(waiting["arguments"])
 

@@ -282,7 +282,7 @@ def _try_contained(target: str, toolbox: str, name: str, entry: dict[str, Any], 
     if status:
         raise UsageError(
             "nothing was added: it does not start" + (" in the sandbox `contained`" if "sandbox" in entry else ""),
-            hint=f"add it with --no-check, then mcp-workbench sandbox try {toolbox}/{name} finds out what it needs",
+            hint=f"add it with --no-check; mcp-workbench doctor --sandbox try {toolbox}/{name} finds out what it needs",
         )
     _consent("Add it?", parsed)
 

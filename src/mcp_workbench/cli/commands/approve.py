@@ -1,4 +1,4 @@
-"""`mcp-workbench approve`: allow or deny a call that waits for the user's approval."""
+"""`mcp-workbench team approve`: allow or deny a call that waits for the user's approval."""
 
 from __future__ import annotations
 

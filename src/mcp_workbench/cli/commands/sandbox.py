@@ -28,7 +28,7 @@ _MAX_WIDENINGS: Final = 3
 def run(parsed: Parsed) -> int:
     action, name = parsed.positional(0), parsed.positional(1)
     if not name:
-        raise UsageError("the server is missing", hint=f"mcp-workbench sandbox {action} TOOLBOX/SERVER")
+        raise UsageError("the server is missing", hint=f"mcp-workbench doctor --sandbox {action} TOOLBOX/SERVER")
     config = alone(configuration(parsed), name)
     redactor = log_for(parsed, config)
     ((label, server),) = config.servers()

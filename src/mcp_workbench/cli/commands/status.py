@@ -179,7 +179,7 @@ def _show_approvals(screen: Screen, approvals: object) -> None:
         left, call, principal = duration(each["secondsLeft"]), one_line(each["call"]), one_line(each["principal"])
         screen.line(f"waiting for approval, {left} left: {call} for {principal}", indent=2)
         screen.line(f"it will be sent as {one_line(each['arguments'])}", indent=4)
-        screen.line(f"mcp-workbench approve {one_line(each['id'])}", indent=4)
+        screen.line(f"mcp-workbench team approve {one_line(each['id'])}", indent=4)
 
 
 def _show_servers(screen: Screen, servers: list[ServerCopies], clients: Mapping[int, str]) -> None:

@@ -160,7 +160,7 @@ Exit code: 0, or 2 if there is no such server or the file cannot be written.
     ),
     Command(
         "doctor [OPTIONS]",
-        "find out what is wrong, and what to do about it",
+        "find out what is wrong; with --sandbox, which sandbox fits a server",
         """
 Looks at everything that can be wrong, and says what to do about it, the most important first: the configuration and
 whether it is trusted, programs that are missing, variables and secrets, sign-ins, servers that fail, start slowly or

@@ -78,11 +78,11 @@ def explanation(
     if refused:
         told += refused[:_MAX_HOSTS]
         if any(NPM_REGISTRY in each for each in refused):
-            told.append(f"or install its package once: `mcp-workbench sandbox prepare {label}`")
+            told.append(f"or install its package once: `mcp-workbench doctor --sandbox prepare {label}`")
     elif isinstance(sandbox.network, tuple) and _NETWORK.search(said):
         told.append("it reaches the hosts in its `network` alone, and those only through the proxy that is set for it")
     if sandbox.network == "none" and _NETWORK.search(said):
-        told.append(f"it has no network: `mcp-workbench sandbox prepare {label}` installs a package once")
+        told.append(f"it has no network: `mcp-workbench doctor --sandbox prepare {label}` installs a package once")
     if sandbox.memory is not None and _MEMORY.search(said):
         told.append(f"each of its processes may use {sandbox.memory >> 20} MiB")
-    return "; ".join((*told, f"try `mcp-workbench sandbox try {label}`"))
+    return "; ".join((*told, f"try `mcp-workbench doctor --sandbox try {label}`"))

@@ -141,7 +141,7 @@ def sandbox_proposal(entries: Mapping[str, Mapping[str, Any]]) -> str | None:
     return (
         f"{shown}: a package from a registry can read and change all your files; "
         '`"sandbox": "contained"` leaves it a new, empty home folder and what its `args` and `env` name, so name there '
-        f"the files that it has to keep; to try it: mcp-workbench sandbox try {quote(named[0])}"
+        f"the files that it has to keep; to try it: mcp-workbench doctor --sandbox try {quote(named[0])}"
     )
 
 

@@ -161,5 +161,5 @@ def _succeed(ended: tuple[int, str], what: str) -> None:
     if status:
         raise DownstreamError(
             f"it is withheld: its package cannot be verified: {what}: {' '.join(said.split())[-_MAX_OUTPUT_LENGTH:]}",
-            hint="if it has no network, `mcp-workbench sandbox prepare` installs it once",
+            hint="if it has no network, `mcp-workbench doctor --sandbox prepare` installs it once",
         )

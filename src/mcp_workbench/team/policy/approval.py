@@ -38,7 +38,7 @@ from mcp_workbench.team.policy.rules_in_force import COMPLETION, FORBIDDEN, TASK
 
 # How long "for an hour" is. Long enough for a piece of work, short enough for the user to remember.
 APPROVED_SECONDS: Final = 3600.0
-# How long a call waits for `mcp-workbench approve`, and how long after that it may be made.
+# How long a call waits for `mcp-workbench team approve`, and how long after that it may be made.
 WAITING_SECONDS: Final = 600.0
 # Calls that wait, in total and per principal: an agent that tries variations must not crowd out the calls of others.
 MOST_WAITING: Final = 200
@@ -52,7 +52,7 @@ MOST_REMEMBERED: Final = 1000
 LARGEST_REMEMBERED: Final = 16 * 1024
 # Calls of which is kept who decided about them, for whoever decides second.
 MAX_DECIDED: Final = 1000
-# A waiting call up to this size is kept in full, for `mcp-workbench approve --show`.
+# A waiting call up to this size is kept in full, for `mcp-workbench team approve --show`.
 LARGEST_WAITING: Final = 256 * 1024
 _NO_STATE: Final = Raw(b"null")
 # The part of `_meta` that belongs to the protocol and to tracing: it does not affect what a call does.
@@ -546,8 +546,8 @@ class ApprovalStep:
             return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)
         text = (
             f"`{place}` needs the user's approval, and this client cannot ask for it: have the user run "
-            f"`mcp-workbench approve {waiting}` within {WAITING_SECONDS / 60:.0f} minutes, then make the same call "
-            "again"
+            f"`mcp-workbench team approve {waiting}` within {WAITING_SECONDS / 60:.0f} minutes, then make the same "
+            "call again"
         )
         return Denial(FORBIDDEN, text, {"rule": rule, "approval": waiting}, rule=rule, needs_approval=True)
 

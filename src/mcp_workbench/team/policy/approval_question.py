@@ -53,7 +53,7 @@ def question(
         how = (
             "decline what you cannot judge"
             if id is None
-            else f"to see all of it, run: mcp-workbench approve {id} --show"
+            else f"to see all of it, run: mcp-workbench team approve {id} --show"
         )
         lines += [f"It is too long for this question, which shows the beginning; {how}", ""]
     lines += ["It will be sent as:", shown(params)]

@@ -1,4 +1,4 @@
-"""The Unix socket on which `mcp-workbench approve` decides about calls. Each workbench with waiting calls has one.
+"""The Unix socket on which `mcp-workbench team approve` decides about calls. Each workbench with waiting calls has one.
 
 Opened with the first such call. It is in a folder that only its user can enter, and it also checks who is at the other
 end of each connection: approvals by other users, and by servers, do not count.
