@@ -436,3 +436,28 @@ async def test_holder_that_is_late_reads_what_another_has_stored() -> None:
         assert not await late.finish(b"late")
         assert await one.find_all(SIGN_IN, "ann") == {"server": b"theirs"}
         assert one.refused == 0
+
+
+@pytest.mark.parametrize("seconds", [1.0, 60.0])
+async def test_common_value_that_was_overtaken_is_written_again_and_only_an_older_one_is_refused(
+    seconds: float,
+) -> None:
+    async with running() as (server, instances):
+        state = await instances.start()
+        shown: list[dict[str, bytes]] = []
+        state.keep(NAMED_KEY, "", "key", b"value")
+        await until(lambda: not state.waiting)
+        # Another instance has sealed the same before, and writes it now.
+        other = Seal(KEY, "test", lambda: time.time() - seconds)
+        at, hidden = state._listed_at(NAMED_KEY, ""), other.hidden(NAMED_KEY.name, "", "key")
+        await server.command("HSET", at, hidden, other.close(NAMED_KEY.name, "", "key", b"value", NAMED_KEY.lifetime))
+
+        def changed(values: dict[str, bytes]) -> None:
+            shown.append(values)
+            if "key" not in values:
+                state.keep(NAMED_KEY, "", "key", b"value")
+
+        state.follow(NAMED_KEY, changed)
+        await until(lambda: shown and shown[-1] == {"key": b"value"})
+        assert shown[0] == {}
+        assert state.refused == (seconds == 60.0)

@@ -159,7 +159,8 @@ async def test_older_value_is_refused_by_whoever_has_seen_a_newer_one(kind: Stat
             assert await read(state, kind, "ann", "name") == b"new"
             await attacker.put(place, old)
             assert await read(state, kind, "ann", "name") is None
-            assert state.refused == 1
+            # A common one may have been overtaken within these seconds.
+            assert state.refused == (not kind.is_common)
         # Documented: one that has seen nothing takes it for the newest, until its time is over.
         async with writer.instance() as state:
             assert await read(state, kind, "ann", "name") == b"old"

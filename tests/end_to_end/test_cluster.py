@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 
 from mcp_workbench.engine.lasting_state import OPENED, RESULT, SESSION
 from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client
@@ -130,6 +130,31 @@ async def test_kept_result_is_read_on_at_another_instance(folder: Path, mode: st
             assert not piece.is_error and "xxxx" in text_of(piece)
             whole = await client.read_resource(uri)
             assert len(whole.contents[0].model_dump()["text"]) > 50_000
+
+
+async def test_kept_result_is_not_called_gone_while_the_state_is_away(folder: Path) -> None:
+    boxes = {"box": {"server": scripted_entry(resultBudget=200)}}
+    async with machines(folder) as rig:
+        token = rig.give_key("ann", "a", "b")
+        one, other = await rig.start("a", boxes), await rig.start("b", boxes)
+        async with rig.client(one.url, token, "auto") as client:
+            shown = await use(client, "big", bytes=50_000)
+            uri = next(str(each.uri) for each in shown.content if each.type == "resource_link")
+        await rig.until_left(RESULT, "ann", uri.rpartition("/")[2])
+        await one.kill()
+        read_on = {"tool": uri, "arguments": {"start": 40_000}}
+        rig.state.signal(signal.SIGSTOP)
+        async with rig.client(other.url, token, "auto") as client:
+            refused = await client.call_tool("use_tool", read_on)
+            assert refused.is_error and "cannot be looked for now" in text_of(refused)
+            with pytest.raises(MCPError, match="cannot be looked for now"):
+                await client.read_resource(uri)
+            rig.state.signal(signal.SIGCONT)
+            async with asyncio.timeout(PATIENCE):
+                while (piece := await client.call_tool("use_tool", read_on)).is_error:
+                    assert "cannot be looked for now" in text_of(piece)
+                    await asyncio.sleep(0.1)
+            assert "xxxx" in text_of(piece)
 
 
 async def test_opened_toolboxes_of_modern_clients_are_known_at_another_instance(folder: Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_workbench.cluster.seal import Seal, new_key
+from mcp_workbench.cluster.seal import SEAL_FORMAT, Seal, new_key
 from mcp_workbench.cluster.state import ClusterState
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
 from mcp_workbench.engine.lasting_state import StateKind
@@ -36,6 +36,13 @@ STATE_SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 needs_state_server = pytest.mark.skipif(STATE_SERVER is None, reason="neither valkey-server nor redis-server is here")
 HAPROXY = shutil.which("haproxy")
 needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
+
+
+# Starts a workbench that writes another format of values, as a later version may.
+_OTHER_FORMAT = (
+    "import sys; import mcp_workbench.cluster.seal as seal; seal.SEAL_FORMAT = {};"
+    "from mcp_workbench.__main__ import main; sys.exit(main())"
+)
 
 
 def free_port() -> int:
@@ -174,9 +181,11 @@ class Machines:
         port: int = 0,
         key: str | None = None,
         is_alone: bool = False,
+        format: int = SEAL_FORMAT,
         **settings: Any,
     ) -> Instance:
-        """Start an instance on the machine with this name. `is_alone`: it is none of the cluster."""
+        """Start an instance on the machine with this name. `is_alone`: it is none of the cluster; `format`: of what it
+        leaves for others."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         key_file = folder / "cluster.key"
@@ -190,6 +199,9 @@ class Machines:
         environment |= {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
         environment["XDG_DATA_HOME"] = str(folder / "data")
         command = workbench_command(config, "--http", f"127.0.0.1:{port}", "--token", "operator", *flags)
+        if format != SEAL_FORMAT:
+            at = command.index("-m")
+            command[at : at + 2] = ["-c", _OTHER_FORMAT.format(format)]
         spawned = RawClient.spawn(command, env=environment, expect_exit=False)
         process = await self._stack.enter_async_context(spawned)
         await process.wait_for(lambda: "serving MCP at" in process.stderr or "error:" in process.stderr, "address")
@@ -223,7 +235,9 @@ class Machines:
             async with Client(transport, mode=mode, **{"read_timeout_seconds": 30, **options}) as client:
                 yield client
 
-    async def until_left(self, kind: StateKind, principal: str, name: str, part: bytes = b"") -> None:
+    async def until_left(
+        self, kind: StateKind, principal: str, name: str, part: bytes = b"", *, format: int = SEAL_FORMAT
+    ) -> None:
         """Until an instance has left this for others: it writes behind, a moment after it has answered."""
         link = ValkeyLink(f"valkey://127.0.0.1:{self.state.port}/0")
         key = base64.urlsafe_b64decode(self.key)
@@ -235,7 +249,9 @@ class Machines:
                         with suppress(StateAway):
                             await link.run([("PING",)], is_probe=True)
                     # One that has seen nothing yet.
-                    state = ClusterState(link, Seal(key, "mcp-workbench"), "mcp-workbench")
+                    seal = Seal(key, "mcp-workbench")
+                    seal.format = format
+                    state = ClusterState(link, seal, "mcp-workbench")
                     state.holder_of = self.holder_of
                     found = None
                     with suppress(StateAway):

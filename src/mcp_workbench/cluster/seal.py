@@ -38,6 +38,15 @@ class OtherVersion(SealRefused):
     """It may mean something to another instance, and stays."""
 
 
+class OutOfDate(SealRefused):
+    """A newer one was there before."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("it is older than the value that was there before")
+        # By how much.
+        self.seconds = seconds
+
+
 class Expired(SealRefused):
     """Nobody can use it any longer."""
 
@@ -103,8 +112,8 @@ class Seal:
             raise SealRefused(_FOREIGN) from None
         if found.expires <= self._now():
             raise Expired("it has expired")
-        if found.written < self._seen.get(place, 0):
-            raise SealRefused("it is older than the value that was there before")
+        if (newer := self._seen.get(place, 0) - found.written) > 0:
+            raise OutOfDate(newer / 1e9)
         self._note(place, found.written)
         return OpenedValue(found.name, found.value, found.written)
 

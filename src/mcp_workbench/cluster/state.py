@@ -19,7 +19,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from mcp_workbench.cluster.lease import LeasedPlace, claim
-from mcp_workbench.cluster.seal import Expired, OtherVersion, Seal, SealRefused
+from mcp_workbench.cluster.seal import Expired, OtherVersion, OutOfDate, Seal, SealRefused
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
 from mcp_workbench.engine.lasting_state import (
     INSTANCE,
@@ -44,6 +44,8 @@ MAX_BATCH_BYTES: Final = 1024 * 1024
 MAX_NOTICE_AGE: Final = 30.0
 # How many notices of an instance may be overtaken by a later one. The rest counts as replays.
 NOTICE_WINDOW: Final = 64
+# All instances write what is common, also at the same time: one that sealed it first may write it last.
+MAX_OVERTAKEN: Final = 5.0
 # How long it is known which key is used after the last instance has ended.
 KEY_MARK_SECONDS: Final = 60
 # How often common kinds are read without a change, so that what is about to expire is written again.
@@ -263,6 +265,9 @@ class ClusterState(LastingState):
             log.debug("a value of the kind `%s` is left alone: %s", kind.name, error)
             return
         if isinstance(error, Expired):
+            return
+        if kind.is_common and isinstance(error, OutOfDate) and error.seconds < MAX_OVERTAKEN:
+            log.debug("a value of the kind `%s` was overtaken; it is written again", kind.name)
             return
         self.refused += 1
         if self.refused <= MAX_REFUSALS_LOGGED:

@@ -196,6 +196,9 @@ class KeptResults:
         if kept is None and not is_recalled and (recall := self.recall_of(view, uri)) is not None:
             return Load((), partial(self.read_on, view, uri, call, is_recalled=True), recall)
         if kept is None:
+            if self.is_in_doubt:
+                what = f"`{uri[:100]}` cannot be looked for now, because the cluster's state is away; try again later"
+                return Answer(error_result(what))
             return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
         if self._takers and (take := self._takers.get(uri.removeprefix(SCHEME))) is not None:
             return HandOver(take)
@@ -225,6 +228,12 @@ class KeptResults:
         if not self._state.is_shared or id in self._kept:
             return None
         return partial(self._recall, view.principal, id)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether other instances cannot be asked: for that, no call must be made again."""
+        health = self._state.health()
+        return health is not None and health.problem is not None
 
     async def _recall(self, principal: str, id: str) -> None:
         try:

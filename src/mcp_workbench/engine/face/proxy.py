@@ -46,6 +46,7 @@ from mcp_workbench.engine.face.pins import ALWAYS_LOAD, Pins
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import REVIEW, error_result, no_such
 from mcp_workbench.engine.jsonrpc.messages import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     Body,
     LargeObject,
@@ -380,6 +381,9 @@ class ProxyFace(Face):
 
         def decide() -> Decision:
             result = self.results.resource(view, uri)
+            if result is None and self.results.is_in_doubt:
+                what = f"`{uri[:100]}` cannot be looked for now, because the cluster's state is away; try again later"
+                return Reject(INTERNAL_ERROR, what)
             return decision if result is None else Answer(result)
 
         return Load((), decide, recall)
