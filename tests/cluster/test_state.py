@@ -39,12 +39,12 @@ async def state_server() -> AsyncIterator[StateServer]:
 
 
 class Instances:
-    def __init__(self, port: int, stack: AsyncExitStack) -> None:
-        self._port = port
+    def __init__(self, url: str, stack: AsyncExitStack) -> None:
+        self._url = url
         self._stack = stack
 
     async def start(self, key: bytes = KEY, format: int = SEAL_FORMAT, **options: bool) -> ClusterState:
-        link, seal = ValkeyLink(f"valkey://127.0.0.1:{self._port}/0"), Seal(key, "test")
+        link, seal = ValkeyLink(self._url), Seal(key, "test")
         seal.format = format
         state = ClusterState(link, seal, "test", **options)
         running = asyncio.create_task(state.run())
@@ -65,7 +65,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def running() -> AsyncIterator[tuple[StateServer, Instances]]:
     async with state_server() as server, AsyncExitStack() as stack:
-        yield server, Instances(server.port, stack)
+        yield server, Instances(f"valkey://127.0.0.1:{server.port}/0", stack)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -359,6 +359,92 @@ async def test_sentinels_say_which_server_to_use_now(tmp_path: Path) -> None:
         assert before == 2 and len(await clients_of(sentinel)) == 1, "the only one left is the one that asks"
         with pytest.raises(StateAway, match="has left the cluster"):
             await link.run([("GET", "a")], is_probe=True)
+
+
+async def test_node_of_a_valkey_cluster_that_has_the_keys_is_found_also_after_a_failover(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        nodes = await cluster_of(tmp_path, stack, 3)
+        slot = await nodes[0].command("CLUSTER", "KEYSLOT", "{test}")
+        owner = nodes[3 * slot // 16384]
+        others = [node for node in nodes if node is not owner]
+        url = "valkey+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in others)
+        instances = Instances(url, stack)
+        one, other = await instances.start(), await instances.start()
+        heard: list[bytes] = []
+        other.on_told("subject", heard.append)
+        one.keep(SESSION, "ann", "id", b"first")
+        await until(lambda: not one.waiting)
+        await found(other, "id", b"first")
+        lease = await one.claim(SIGN_IN, "ann", "server", 30.0)
+        assert lease is not None and await other.claim(SIGN_IN, "ann", "server", 30.0) is None
+        assert await lease.finish(b"value")
+        await until_told(one, heard)
+        await until_replicated(owner, nodes[nodes.index(owner) + 3])
+        await owner.kill()
+        one.keep(SESSION, "ann", "second", b"after")
+        await until(lambda: not one.waiting)
+        await found(other, "second", b"after")
+        await found(other, "id", b"first")
+        heard.clear()
+        await until_told(one, heard)
+        for state in (one, other):
+            await state.link.close()
+        for node in others:
+            ours = [each for each in await clients_of(node) if b"flags=N" in each or b"flags=P" in each]
+            assert len(ours) == 1, "the only one left is the one that asks"
+
+
+async def until_replicated(master: StateServer, replica: StateServer) -> None:
+    written = (await master.command("INFO", "replication"))["master_repl_offset"]
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            about = await replica.command("INFO", "replication")
+            if about["master_link_status"] == "up" and about["slave_repl_offset"] >= written:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def until_told(state: ClusterState, heard: list[bytes]) -> None:
+    """Until the others hear it: whoever was away does not."""
+    async with asyncio.timeout(PATIENCE):
+        while not heard:
+            state.tell("subject", b"news")
+            await asyncio.sleep(0.1)
+
+
+async def cluster_of(folder: Path, stack: AsyncExitStack, count: int) -> list[StateServer]:
+    """A real Valkey or Redis Cluster of so many masters, and one replica of each."""
+    nodes, buses = [], [free_port() for _ in range(2 * count)]
+    for number, bus in enumerate(buses):
+        own = folder / str(number)
+        own.mkdir()
+        node = StateServer(
+            free_port(),
+            *("--dir", str(own), "--cluster-enabled", "yes", "--cluster-port", str(bus)),
+            *("--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0"),
+            *("--repl-diskless-sync-delay", "0"),
+        )
+        await node.start()
+        stack.push_async_callback(node.kill)
+        nodes.append(node)
+    ids = [await node.command("CLUSTER", "MYID") for node in nodes]
+    masters, replicas = nodes[:count], nodes[count:]
+    for number, master in enumerate(masters):
+        first, last = 16384 * number // count, 16384 * (number + 1) // count - 1
+        await master.command("CLUSTER", "ADDSLOTSRANGE", str(first), str(last))
+        await master.command("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))
+    for node, bus in zip(nodes[1:], buses[1:], strict=True):
+        await nodes[0].command("CLUSTER", "MEET", "127.0.0.1", str(node.port), str(bus))
+    for id, replica in zip(ids, replicas, strict=False):
+        async with asyncio.timeout(PATIENCE):
+            while id not in await replica.command("CLUSTER", "NODES"):
+                await asyncio.sleep(0.05)
+        await replica.command("CLUSTER", "REPLICATE", id)
+    for node in nodes:
+        async with asyncio.timeout(PATIENCE):
+            while b"cluster_state:ok" not in await node.command("CLUSTER", "INFO"):
+                await asyncio.sleep(0.05)
+    return nodes
 
 
 async def clients_of(server: StateServer) -> list[bytes]:

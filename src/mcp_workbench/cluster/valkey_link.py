@@ -11,8 +11,8 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from mcp_workbench.engine.lasting_state import StateUnavailable
@@ -35,11 +35,19 @@ LOOP_LAG: Final = 0.1
 SILENCE_LIMIT: Final = 5.0
 SENTINEL_SUFFIX: Final = "+sentinel"
 SENTINEL_PORT: Final = 26379
+# Nodes of a Valkey or Redis Cluster.
+CLUSTER_SUFFIX: Final = "+cluster"
+NODE_PORT: Final = 6379
 Argument = str | bytes | int
 
 
 class StateAway(StateUnavailable):
     """The state server cannot be used now; the message says why."""
+
+
+class _Node(NamedTuple):
+    host: str
+    port: int
 
 
 class _Asked:
@@ -69,13 +77,20 @@ class ValkeyLink:
         options["socket_connect_timeout"] = STATE_TIMEOUT
         if password is not None:
             options["password"] = password
-        connect = _through_sentinels if urlsplit(url).scheme.endswith(SENTINEL_SUFFIX) else _directly
+        self._options = options
+        self._url = url
+        # Of a Valkey Cluster: the nodes that we were told of, and the one that is asked now. All keys lie on one node.
+        self._nodes: deque[_Node] = deque()
+        self._node: _Node | None = None
         try:
-            self._client: Valkey = connect(url, {**options, "socket_timeout": STATE_TIMEOUT})
-            # Reads for as long as there is nothing to read.
-            self._listening: Valkey = connect(url, options)
+            if urlsplit(url).scheme.endswith(CLUSTER_SUFFIX):
+                self._nodes.extend(nodes_of(url))
+                self._node = self._nodes[0]
+            self._client, self._listening = self._connect()
         except ValueError as error:
             raise ConfigError(f"the address of the cluster's state cannot be used: {error}") from None
+        # Connections to nodes that are no longer asked are closed by these.
+        self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         # Many users may arrive at once: they share a few connections, and the round trips on them.
         self._turns = asyncio.Semaphore(MAX_CONNECTIONS_TO_STATE)
@@ -89,6 +104,26 @@ class ValkeyLink:
         self.latency: float | None = None
         # How often it went away.
         self.outages = 0
+
+    def _connect(self) -> tuple[Valkey, Valkey]:
+        """For commands, and to listen for as long as there is nothing to read. Raises `ValueError`."""
+        url, connect = self._url, _directly
+        if self._node is not None:
+            url = _url_of(url, self._node)
+        elif urlsplit(url).scheme.endswith(SENTINEL_SUFFIX):
+            connect = _through_sentinels
+        return connect(url, {**self._options, "socket_timeout": STATE_TIMEOUT}), connect(url, self._options)
+
+    def _move(self, node: _Node) -> None:
+        """Ask this node of a Valkey Cluster from now on."""
+        if node == self._node or self._is_closed:
+            return
+        before = self._client, self._listening
+        self._node = node
+        self._client, self._listening = self._connect()
+        closing = asyncio.create_task(_close(*before))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     @property
     def is_away(self) -> bool:
@@ -110,6 +145,11 @@ class ValkeyLink:
                 # It was our own loop that was busy: the reply may have been there all the time.
                 if time.monotonic() - began < STATE_TIMEOUT + LOOP_LAG:
                     raise
+                asked = _Asked(commands)
+                await self._wait(asked)
+            if self._node is not None and (owner := _owner(asked.failure, self._node)) is not None:
+                # Nothing was done there. Notices may have been told, which are heard once.
+                self._move(owner)
                 asked = _Asked(commands)
                 await self._wait(asked)
             if asked.failure is not None:
@@ -166,6 +206,10 @@ class ValkeyLink:
 
     def _note(self, problem: str | None) -> None:
         before, self.problem = self.problem, problem
+        if problem is not None and self._nodes:
+            # Whichever answers says which one has our keys now.
+            self._nodes.rotate(-1)
+            self._move(self._nodes[0])
         if problem is not None and before is None:
             self.outages += 1
             self.away_since = time.monotonic()
@@ -199,10 +243,15 @@ class ValkeyLink:
         for trip in self._trips:
             trip.cancel()
         await asyncio.gather(*self._trips, return_exceptions=True)
-        for client in (*_clients_of(self._client), *_clients_of(self._listening)):
-            with contextlib.suppress(OSError, TimeoutError, _errors()):
-                async with asyncio.timeout(STATE_TIMEOUT):
-                    await client.aclose()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await _close(self._client, self._listening)
+
+
+async def _close(*clients: Valkey) -> None:
+    for one in (each for client in clients for each in _clients_of(client)):
+        with contextlib.suppress(OSError, TimeoutError, _errors()):
+            async with asyncio.timeout(STATE_TIMEOUT):
+                await one.aclose()
 
 
 def _raise_if_cancelled() -> None:
@@ -217,6 +266,15 @@ def _errors() -> type[Exception]:
     from valkey.exceptions import ValkeyError
 
     return cast("type[Exception]", ValkeyError)
+
+
+def _owner(failure: Exception | None, asked: _Node) -> _Node | None:
+    """Which node has the keys, if this one says that it has not: `MOVED 866 10.0.0.2:6379`."""
+    words = str(failure).split()
+    if len(words) != 3 or words[0] != "MOVED":
+        return None
+    host, _, port = words[2].rpartition(":")
+    return _Node(host or asked.host, int(port)) if port.isdecimal() else None
 
 
 def _why(error: BaseException) -> str:
@@ -257,17 +315,34 @@ def _clients_of(client: Valkey) -> list[Valkey]:
 
 def sentinels_of(url: str) -> tuple[list[tuple[str, int]], str, int]:
     """The Sentinels, the service and the number of the database in an address. Raises `ValueError`."""
-    parts = urlsplit(url)
-    service, _, database = parts.path.strip("/").partition("/")
+    service, _, database = urlsplit(url).path.strip("/").partition("/")
     if not service or not (database or "0").isdecimal():
         raise ValueError("after the Sentinels comes the name of the service, for example `/mymaster/0`")
-    found = []
-    for each in parts.netloc.rpartition("@")[2].split(","):
+    return list(_hosts_of(url, SENTINEL_PORT)), service, int(database or 0)
+
+
+def nodes_of(url: str) -> list[_Node]:
+    """The nodes of a Valkey Cluster in an address. Raises `ValueError`."""
+    if urlsplit(url).path.strip("/") not in ("", "0"):
+        raise ValueError("a Valkey Cluster has no numbers of databases")
+    return [_Node(*each) for each in _hosts_of(url, NODE_PORT)]
+
+
+def _hosts_of(url: str, port: int) -> Iterator[tuple[str, int]]:
+    for each in urlsplit(url).netloc.rpartition("@")[2].split(","):
         one = urlsplit(f"//{each}")
         if not one.hostname:
-            raise ValueError("each Sentinel is a host, with or without a port")
-        found.append((one.hostname, one.port or SENTINEL_PORT))
-    return found, service, int(database or 0)
+            raise ValueError("each of the servers is a host, with or without a port")
+        yield one.hostname, one.port or port
+
+
+def _url_of(url: str, node: _Node) -> str:
+    """The address of one node."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    host = f"[{node.host}]" if ":" in node.host else node.host
+    scheme = parts.scheme.removesuffix(CLUSTER_SUFFIX)
+    return urlunsplit((scheme, f"{user}{at}{host}:{node.port}", "", parts.query, ""))
 
 
 def without_password(url: str) -> str:

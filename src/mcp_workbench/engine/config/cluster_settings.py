@@ -16,6 +16,8 @@ from mcp_workbench.engine.config.setting import REQUIRED, Declared, setting
 SCHEMES: Final = ("valkey", "valkeys", "redis", "rediss", "unix")
 # Not the server itself, but Sentinels that know which one it is.
 SENTINEL_SCHEMES: Final = tuple(f"{scheme}+sentinel" for scheme in SCHEMES[:4])
+# Nodes of a Valkey Cluster, one of which has all keys.
+CLUSTER_SCHEMES: Final = tuple(f"{scheme}+cluster" for scheme in SCHEMES[:4])
 WhenAway = Literal["local", "refuse"]
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -31,6 +33,10 @@ class _StateAddress(Text):
         if parts.scheme in SENTINEL_SCHEMES:
             if not parts.hostname or not parts.path.strip("/"):
                 reader.wrong(value, path, "an address such as `valkey+sentinel://one:26379,two:26379/mymaster/0`")
+                return None
+        elif parts.scheme in CLUSTER_SCHEMES:
+            if not parts.hostname or parts.path.strip("/") not in ("", "0"):
+                reader.wrong(value, path, "an address such as `valkey+cluster://one:6379,two:6379`")
                 return None
         elif parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):
             reader.wrong(value, path, "an address such as `valkeys://user@host:6379/0`")
@@ -78,7 +84,8 @@ class ClusterConfig(Declared, frozen=True, kw_only=True, rename="camel"):
         _StateAddress(),
         "The Valkey (7.2 or later) or Redis (7 or later) that keeps what must outlive an instance: "
         "`valkeys://user@host:6379/0`, without TLS `valkey://`, or `unix:///path`; with Sentinels "
-        "`valkeys+sentinel://user@one:26379,two:26379/service/0`. It sees encrypted values alone.",
+        "`valkeys+sentinel://user@one:26379,two:26379/service/0`, of a Valkey Cluster some nodes "
+        "`valkeys+cluster://user@one:6379,two:6379`. It sees encrypted values alone.",
         REQUIRED,
     )
     key: KeyFileConfig = setting(
