@@ -38,6 +38,14 @@ CHINESE = (
     "工作台会保存服务器的回答，这样代理就可以从停下的地方继续阅读。"
     "它不会为此再次调用工具，因为一次调用可能已经产生了影响。"
 )
+KOREAN = (
+    "작업대는 서버가 답한 내용을 보관하여 에이전트가 멈춘 곳에서 계속 읽을 수 있게 합니다. "
+    "호출이 이미 영향을 미쳤을 수 있으므로 이를 위해 도구를 다시 호출하지 않습니다. "
+)
+HINDI = (
+    "आज मौसम अच्छा है और समुद्र शांत है। जहाज हर सुबह आठ बजे बंदरगाह से निकलते हैं और टिकट घाट पर तथा इंटरनेट पर मिलते हैं। "
+    "यात्रियों को एक घंटा पहले आना चाहिए। "
+)
 MACHINE_WRITTEN = {
     "csv": (CSV, 1122),
     "log": (LOG, 1800),
@@ -45,7 +53,12 @@ MACHINE_WRITTEN = {
     "json in lines": (json.dumps(ITEMS, indent=2), 2002),
     "html": (HTML, 1560),
 }
-PROSE = {"english": (ENGLISH * 8, 377), "german": (GERMAN * 8, 401), "chinese": (CHINESE * 8, 288)}
+PROSE = {
+    "english": (ENGLISH * 8, 377),
+    "german": (GERMAN * 8, 401),
+    "chinese": (CHINESE * 8, 288),
+    "korean": (KOREAN * 8, 386),
+}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +66,10 @@ PROSE = {"english": (ENGLISH * 8, 377), "german": (GERMAN * 8, 401), "chinese": 
 )
 def test_the_estimate_is_close_to_a_count(text: str, counted: int) -> None:
     assert abs(estimated_tokens(text.encode()) / counted - 1) < TOLERANCE
+
+
+def test_letters_of_south_asia_are_not_counted_as_chinese_characters() -> None:
+    assert estimated_tokens((HINDI * 8).encode()) < 1.4 * 369
 
 
 @pytest.mark.parametrize(("text", "counted"), MACHINE_WRITTEN.values(), ids=MACHINE_WRITTEN)
