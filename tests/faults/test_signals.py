@@ -107,7 +107,7 @@ async def test_a_balancer_hears_that_we_leave_before_anybody_is_refused(faults: 
         assert (await _asked(workbench.port, CHECK)).startswith(b"HTTP/1.1 200 ")
         os.kill(workbench.pid, signal.SIGTERM)
         await workbench.process.wait_for(
-            lambda: "for load balancers that watch /readyz" in workbench.process.stderr, "the wait"
+            lambda: "waiting 5 s for load balancers that watch /readyz" in workbench.process.stderr, "the wait"
         )
         # Nobody knows of it yet, so calls come in as before, also on new connections.
         assert isinstance(workbench.client, HttpConversation)
