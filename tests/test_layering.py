@@ -204,7 +204,6 @@ KNOTS: dict[frozenset[str], str] = {
             "engine.downstream.clients",
             "engine.downstream.fair_requests",
             "engine.downstream.traffic",
-            "engine.downstream.traffic_owner",
         }
     ): (
         "a traffic owns its questions, its clients and what waits for its turn; what they answer leaves through it, "

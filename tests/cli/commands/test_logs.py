@@ -15,7 +15,7 @@ import pytest
 
 from mcp_workbench.app.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
 from mcp_workbench.cli.commands import logs
-from mcp_workbench.cli.log_lines import LineFilter
+from mcp_workbench.cli.commands.logs import LineFilter
 from mcp_workbench.engine.observe import rotated_log
 from mcp_workbench.engine.observe.rotated_log import OLD, RotatedLog
 from mcp_workbench.engine.transport.child import EOF_GRACE, EXIT_STATUS_GRACE, KILL_GRACE, TERM_GRACE

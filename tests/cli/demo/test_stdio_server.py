@@ -163,6 +163,6 @@ def test_a_server_starts_with_little_more_than_json_and_sys(server: str) -> None
         check=True,
     ).stdout.split()
     ours = {name for name in loaded if name.startswith("mcp_workbench")}
-    shared = {"cli", "cli.demo", "cli.demo.offerings", "cli.demo.stdio_server", "cli.demo.subscribers"}
+    shared = {"cli", "cli.demo", "cli.demo.offerings", "cli.demo.stdio_server"}
     assert ours == {"mcp_workbench", *(f"mcp_workbench.{name}" for name in (*shared, f"cli.demo.{server}"))}
     assert not {"typing", "argparse", "asyncio", "ast", "datetime", "zoneinfo", "subprocess", "msgspec"} & set(loaded)

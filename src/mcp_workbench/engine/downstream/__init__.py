@@ -4,7 +4,7 @@
 - `server_run`: one run of the server, in one task, and what it lists in it; `server_link`: the interface to the
   process or address.
 - `traffic`, `server_questions`, `clients`: the messages on one link, the server's requests, and which client can be
-  asked; `traffic_owner`: what traffic reports to.
+  asked.
 - `fair_requests`: the order of requests to a server that several clients share.
 - `server_subscriptions`: what clients subscribe to, and what the server announces.
 - `server_status`, `quoted_output`: reports about a server.

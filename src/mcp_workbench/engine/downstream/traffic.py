@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import UNSET, Raw
 
@@ -39,7 +39,6 @@ from mcp_workbench.errors import DownstreamError, DownstreamTimeout
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.fair_requests import FairRequests, WaitingRequest
-    from mcp_workbench.engine.downstream.traffic_owner import TrafficOwner
 
 log = logging.getLogger(__name__)
 
@@ -502,3 +501,30 @@ def _parts(id: int, method: bytes, body: Body, meta: bytes | None) -> tuple[Part
     head = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":' % (id, method)
     parts = body.parts if type(body) is LargeBody else (body,)
     return head, *parts, b"}}" if meta is None else b',"_meta":%b}}' % meta
+
+
+# ── what concerns the connection as a whole ──
+
+
+class TrafficOwner(Protocol):
+    """The owner of a traffic."""
+
+    def on_link_closed(self, traffic: Traffic, reason: str) -> None: ...
+
+    def on_trouble(self, error: DownstreamError) -> None:
+        """A request got no response, although the link is still open."""
+
+    def on_list_changed(self, kind: str) -> None:
+        """The server announced that its tools, prompts or resources have changed."""
+
+    def on_resource_updated(self, params: Raw) -> None:
+        """A resource with subscribers has changed."""
+
+    def on_acknowledged(self, params: Raw | None) -> None:
+        """The server has accepted a subscription."""
+
+    def on_task_changed(self, params: Raw) -> bool:
+        """A task has changed. Returns whether subscribers have been notified."""
+
+    def on_asked(self) -> None:
+        """The server has asked something, and only our own records tell whose question it is."""

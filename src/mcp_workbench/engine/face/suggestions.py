@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.names import path_of
-from mcp_workbench.engine.economy.shared_words import with_words_of
+from mcp_workbench.engine.economy.terms import Splitter, runs
 from mcp_workbench.engine.face.identifier import EXAMPLE, PARTS
 from mcp_workbench.engine.face.paths import Parts, ToolPlace, fitting, places_of, readings
 from mcp_workbench.engine.face.wording import no_such
@@ -21,6 +21,8 @@ MAX_SUGGESTED_PATHS: Final = 10
 _MAX_SIMILAR_NAMES: Final = 5
 _MOST_UNLISTED: Final = 5
 _LONGEST_PATH: Final = 100
+# Of a name, for the words it shares with others.
+_MOST_CHARACTERS: Final = 400
 
 
 class Advice(NamedTuple):
@@ -92,3 +94,19 @@ def listed(paths: Sequence[str]) -> str:
     if len(paths) > MAX_SUGGESTED_PATHS:
         return f"{', '.join(shown)} and {len(paths) - MAX_SUGGESTED_PATHS} more"
     return " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def with_words_of(name: str, names: Iterable[str], *, limit: int) -> list[str]:
+    """At most `limit` of `names`, ranked by the words they share with `name`; rare words count more."""
+    split = Splitter()
+    wanted = {term for run in runs(name[:_MOST_CHARACTERS]) for term in split[run]}
+    found: list[tuple[str, set[str]]] = []
+    having = dict.fromkeys(wanted, 0)
+    for each in names:
+        shared = {term for run in runs(each[:_MOST_CHARACTERS]) for term in split[run]} & wanted
+        if shared:
+            found.append((each, shared))
+            for term in shared:
+                having[term] += 1
+    found.sort(key=lambda pair: -sum(1 / having[term] ** 0.5 for term in pair[1]))
+    return [each for each, _ in found[:limit]]

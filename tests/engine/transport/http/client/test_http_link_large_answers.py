@@ -12,7 +12,7 @@ import pytest
 from mcp_workbench.engine.jsonrpc.framing import LongLine
 from mcp_workbench.engine.jsonrpc.messages import Envelope, Malformed
 from mcp_workbench.engine.transport.http import message_summary
-from mcp_workbench.engine.transport.http.client import http_link, post, response_body, sse_transport, standalone_stream
+from mcp_workbench.engine.transport.http.client import http_link, post, response_body, sse_transport
 from mcp_workbench.engine.transport.http.client.response import BodySource, Response
 from mcp_workbench.engine.transport.http.message_summary import is_batch
 from mcp_workbench.engine.transport.http.sse import ServerSentEvent, SseParser
@@ -24,7 +24,7 @@ TEXT = "x" * 1_500_000  # More than is held of a response that nobody reads.
 
 @pytest.fixture(autouse=True)
 def _a_megabyte_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (response_body, post, sse_transport, standalone_stream):
+    for module in (response_body, post, sse_transport, http_link):
         monkeypatch.setattr(module, "LONG_LINE", 1_000_000)
 
 

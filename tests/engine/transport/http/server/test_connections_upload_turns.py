@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from mcp_workbench.engine.transport.http.server.connections import UploadTurns
 from mcp_workbench.engine.transport.http.server.server_connection import InboundConnection
-from mcp_workbench.engine.transport.http.server.upload_turns import UploadTurns
 from tests.engine.transport.http.server.echoing import echoing
 from tests.engine.transport.http.server.raw_client import modern, modern_headers, written
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.cli.log_lines import LineFilter
+from mcp_workbench.cli.commands.logs import LineFilter
 
 AT = b"2026-11-17 01:02:03"
 LINES = [
