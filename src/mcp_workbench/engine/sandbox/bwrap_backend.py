@@ -16,7 +16,7 @@ from typing import Final
 from mcp_workbench.engine.sandbox.carve_outs import COMMON_FOLDER
 from mcp_workbench.engine.sandbox.resource_limits import limiting
 from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, Capabilities, OnRefused, Sandbox
-from mcp_workbench.engine.sandbox.thread_backend import families_of, make_private_folders
+from mcp_workbench.engine.sandbox.thread_backend import families_of, is_in, make_private_folders, outermost
 from mcp_workbench.engine.transport import landlock, seccomp
 from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Companion, Confinement, Launch
 
@@ -161,16 +161,16 @@ def files_of(sandbox: Sandbox) -> list[str]:
     # Read-only, as with Landlock: the kernel's settings in it belong to root, who needs no capability to change them.
     words += ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for path in sandbox.write:
-        if path.startswith("/dev/") and not _is_in(path, _DEVICES) and os.path.realpath(path) == path:
+        if path.startswith("/dev/") and not is_in(path, _DEVICES) and os.path.realpath(path) == path:
             words += ("--dev-bind-try", path, path)
     for path in sandbox.unix_sockets:
-        if not _is_in(path, mounts):
+        if not is_in(path, mounts):
             words += ("--ro-bind-try", path, path)
     for link, target in sandbox.links:
-        if not _is_in(os.path.dirname(link), (*mounts, "/dev", "/proc")):
+        if not is_in(os.path.dirname(link), (*mounts, "/dev", "/proc")):
             words += ("--symlink", target, link)
     home = sandbox.environment.get("HOME", "")
-    if os.path.isabs(home) and not _is_in(home, mounts):
+    if os.path.isabs(home) and not is_in(home, mounts):
         # There, and empty.
         words += ("--dir", home)
     # What is written outside of what is granted fails, instead of being lost.
@@ -179,9 +179,9 @@ def files_of(sandbox: Sandbox) -> list[str]:
 
 def outermost_mounts(sandbox: Sandbox) -> tuple[list[str], list[str]]:
     """What is mounted to be written, and to be read alone, without what is in another one."""
-    write = _outermost(path for path in sandbox.write if not path.startswith("/dev/"))
-    read = _outermost(sandbox.read)
-    return write, [path for path in read if not _is_in(path, write) and not _is_in(path, ("/proc", "/dev"))]
+    write = outermost(path for path in sandbox.write if not path.startswith("/dev/"))
+    read = outermost(sandbox.read)
+    return list(write), [path for path in read if not is_in(path, write) and not is_in(path, ("/proc", "/dev"))]
 
 
 def _create(path: str) -> None:
@@ -209,26 +209,13 @@ def kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bo
         mounts.append((path, False))
     for path in sandbox.write:
         # What was named is meant, even there.
-        if path not in roots and _is_in(path, sandbox.read_only) and os.path.realpath(path) == path:
+        if path not in roots and is_in(path, sandbox.read_only) and os.path.realpath(path) == path:
             mounts.append((path, True))
     return mounts
 
 
 # What `bwrap` has in its own `/dev`.
 _DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty shm pts fd".split())
-
-
-def _outermost(paths: Iterable[str]) -> list[str]:
-    """The paths without those that are in another one."""
-    found: list[str] = []
-    for path in sorted(set(paths)):
-        if not _is_in(path, found):
-            found.append(path)
-    return found
-
-
-def _is_in(path: str, folders: Iterable[str]) -> bool:
-    return any(path == each or path.startswith(each.rstrip("/") + "/") for each in folders)
 
 
 def _limit_of_processes(sandbox: Sandbox) -> int | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import stat
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -38,7 +40,7 @@ _SYSTEM: Final = {
 }
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 # What does not move while a machine runs: where names are resolved does.
-_LASTING: Final = frozenset(_SYSTEM["linux"][:10]) | frozenset(_SYSTEM["darwin"]) | frozenset(_DEVICES)
+_LASTING: Final = frozenset((*_SYSTEM["linux"][:11], "/dev/fd")) | frozenset(_SYSTEM["darwin"]) | frozenset(_DEVICES)
 # More than any path has, with its links.
 _MAX_STEPS: Final = 10_000
 # Of a folder that is granted, to find the repositories in it.
@@ -47,20 +49,62 @@ _MAX_ENTRIES: Final = 1000
 
 def look(path: str) -> FoundPath | None:
     try:
-        real = os.path.realpath(path, strict=True)
-        return FoundPath(real, os.path.isdir(real), *(() if real == path else _links_on_the_way(path)))
+        # Most of what is looked for is not there, and an exception takes longer than asking.
+        if not os.access(path, os.F_OK):
+            return None
+        real, is_folder = _opened(path) or (os.path.realpath(path, strict=True), os.path.isdir(path))
+        return FoundPath(real, is_folder, *(() if real == path else _links_on_the_way(path)))
     except (OSError, ValueError):
         return None
 
 
-@cache
-def _look_once(path: str) -> FoundPath | None:
-    return look(path)
+def _opened(path: str) -> tuple[str, bool] | None:
+    """The path without links and whether it is a folder, in a few calls instead of one for each folder on the way;
+    None where it has to be found out in that way. Raises `OSError` if nothing is there."""
+    if sys.platform != "linux" or not path.startswith("/"):
+        return None
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+    # What the kernel shows of files that were deleted meanwhile, or are in no folder.
+    return (real, is_folder) if real.startswith("/") and not real.endswith(" (deleted)") else None
 
 
-def _look_quickly(path: str) -> FoundPath | None:
-    """The same. The system's folders, which no user can replace, are looked at once: they are half of the work."""
-    return _look_once(path) if path in _LASTING else look(path)
+def _real(path: str) -> str:
+    """The path without links, as far as it exists."""
+    folder, name = os.path.split(path)
+    try:
+        found = _opened(path)
+    except FileNotFoundError:
+        if name not in ("", ".", "..") and not os.path.islink(path):
+            return os.path.join(_real(folder), name)
+        found = None
+    except (OSError, ValueError):
+        found = None
+    return os.path.realpath(path) if found is None else found[0]
+
+
+_lasting: Final[dict[str, FoundPath]] = {}
+
+
+def _looking() -> Callable[[str], FoundPath | None]:
+    """The same, for one decision: each path is looked at once. The system's folders, which no user can replace, are
+    looked at once for all."""
+    seen: dict[str, FoundPath | None] = {}
+
+    def look_once(path: str) -> FoundPath | None:
+        if path in _lasting:
+            return _lasting[path]
+        if path not in seen:
+            seen[path] = found = look(path)
+            if found is not None and path in _LASTING:
+                _lasting[path] = found
+        return seen[path]
+
+    return look_once
 
 
 def _links_on_the_way(path: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -102,12 +146,12 @@ def this_machine(home: str) -> Machine:
     from platformdirs import user_data_dir
 
     data = user_data_dir("mcp-workbench", appauthor=False)
-    protected = [(os.path.realpath(folder), what) for folder, what in protected_folders(home)]
+    protected = [(_real(folder), what) for folder, what in protected_folders(home)]
     return Machine(
-        home=os.path.realpath(home),
-        homes=os.path.join(os.path.realpath(data), "homes"),
+        home=_real(home),
+        homes=os.path.join(_real(data), "homes"),
         protected=tuple(protected),
-        look=_look_quickly,
+        look=_looking(),
         system=_SYSTEM.get(sys.platform, ()),
         devices=_DEVICES,
         repositories=_repositories_in,

@@ -6,6 +6,7 @@ It cannot tell hosts or Unix sockets apart, and cannot take anything out of a fo
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Final
 
 from mcp_workbench.engine.sandbox.resource_limits import limiting
@@ -47,7 +48,11 @@ def confinement_of(sandbox: Sandbox) -> Confinement:
     if not sandbox.limits_files:
         return basic
     has_tcp = sandbox.network != "none"
-    return basic._replace(read=sandbox.read, write=sandbox.write, families=families_of(sandbox), has_tcp=has_tcp)
+    # Each is a rule, and covers what is in it.
+    write = outermost(sandbox.write)
+    inside = tuple(f"{path.rstrip('/')}/" for path in write)
+    read = tuple(path for path in outermost(sandbox.read) if not f"{path}/".startswith(inside))
+    return basic._replace(read=read, write=write, families=families_of(sandbox), has_tcp=has_tcp)
 
 
 def families_of(sandbox: Sandbox) -> frozenset[int] | None:
@@ -62,7 +67,23 @@ def families_of(sandbox: Sandbox) -> frozenset[int] | None:
     return families
 
 
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """The paths without those that are in another one."""
+    found: list[str] = []
+    around = ""
+    # So sorted, what is in a folder follows it.
+    for path in sorted({path if path.endswith("/") else f"{path}/" for path in paths}):
+        if not around or not path.startswith(around):
+            around = path
+            found.append(path[:-1] or "/")
+    return tuple(found)
+
+
+def is_in(path: str, folders: Iterable[str]) -> bool:
+    return any(path == each or path.startswith(each.rstrip("/") + "/") for each in folders)
+
+
 def make_private_folders(sandbox: Sandbox) -> None:
     for folder in (sandbox.home, sandbox.temporary):
-        if folder is not None:
+        if folder is not None and not os.path.isdir(folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 import struct
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -99,7 +100,7 @@ class Ruleset:
                 if os.readlink(f"/proc/self/fd/{descriptor}") != path:
                     refused(path)
                     continue
-                is_folder = os.path.isdir(f"/proc/self/fd/{descriptor}")
+                is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
                 allowed = rights if is_folder else rights & _OF_FILES
                 self._add(allowed, descriptor)
             finally:
