@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 
 from mcp_workbench.app.page_workbench import WorkbenchOnPage
+from mcp_workbench.cli.engine import Engine
+from mcp_workbench.cli.token_report import measure
+from mcp_workbench.engine.downstream.sharing import OWN_USER
+from mcp_workbench.engine.economy.tokens import tokens as tokens_of
+from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.transport.http.server.pages import MAX_SITE_BODY
 from mcp_workbench.seeing.page import sign_in
 from mcp_workbench.seeing.page.site import MAX_REQUESTS_OF_ONE
@@ -213,6 +218,30 @@ async def test_nothing_of_content_is_kept_with_capture_none(tmp_path: Path) -> N
         await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
         found = (await browser.get(f"/api/calls/{(await ended_call(stream))['id']}")).json
         assert found["arguments"] is None and found["result"] is None and found["item"] == "write"
+
+
+async def test_tokens_are_the_same_in_every_view_and_at_the_command_line(tmp_path: Path) -> None:
+    every = boxes()
+    # As some servers write their definitions.
+    for server in every["box"].values():
+        server.tools = [{**each, "annotations": {"title": "Ein schöner Titel"}} for each in server.tools]
+    async with own_page(tmp_path, every) as browser:
+        for name in ("one", "two"):
+            assert (await browser.post("/api/server", {"toolbox": "box", "server": name, "do": "start"})).status == 200
+        items: list[Json] = []
+        while len(items) < 2:
+            items = (await browser.get("/api/tools")).json["items"]
+        tokens = (await browser.get("/api/tokens")).json
+        config, engine = browser.agent.gateway.config, Engine(browser.agent.gateway.config, use_cache=False)
+        for box, servers in browser.agent.gateway.catalog.toolboxes.items():
+            for name, entry in servers.items():
+                assert entry.offer is not None
+                engine.face.catalog.toolboxes[box][name].learn(entry.offer, remember=False)
+        report = measure(config, engine)
+        assert sum(each["tokens"] for each in items) == tokens["full"] == report.flat
+        # Here not all instructions may be known yet.
+        face = browser.agent.gateway.face
+        assert tokens["shown"] == report.listed + tokens_of(face.instructions(View(OWN_USER)))
 
 
 async def test_every_item_is_listed_with_its_tokens_and_hostile_text_as_it_is(tmp_path: Path) -> None:

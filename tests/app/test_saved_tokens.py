@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.economy.costs import definition_tokens
 from tests.support.in_process_workbench import Server, tool, workbench_with
 
 LONG = "Explains at length what it does. " * 100
@@ -20,7 +20,7 @@ async def test_a_list_saves_what_it_leaves_out(tmp_path: Path) -> None:
         shown = (await call.result())["tools"]
         assert len(shown) == 2
         full = [
-            estimated_tokens(bytes(definition))
+            definition_tokens(definition)
             for servers in seen.gateway.catalog.toolboxes.values()
             for definition in servers["s"].tools.values()
         ]

@@ -19,7 +19,7 @@ from mcp_workbench.app.saved_tokens import SavedTokens
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, state_of
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
-from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.economy.costs import definition_tokens
 from mcp_workbench.engine.observe.call_figures import Label
 from mcp_workbench.engine.transport.http.server.authentication import BearerToken
 from mcp_workbench.engine.transport.http.server.pages import (
@@ -115,7 +115,7 @@ class Metrics:
     def _listed_tokens(self, gateway: GatewayFacts) -> int:
         revision = gateway.catalog.revision
         if self._listed is None or self._listed[0] != revision:
-            self._listed = revision, sum(estimated_tokens(bytes(each)) for each in gateway.listed())
+            self._listed = revision, sum(definition_tokens(each) for each in gateway.listed())
         return self._listed[1]
 
 

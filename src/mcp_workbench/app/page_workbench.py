@@ -32,7 +32,8 @@ from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, configured_sandbox, state_of, unused_state
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS, OWN_USER, Caller
-from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.economy.costs import definition_tokens
+from mcp_workbench.engine.economy.tokens import tokens
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.observe.call_figures import BOUNDS, ServerTotals
@@ -279,7 +280,7 @@ class WorkbenchOnPage:
         saved = self._figures.saved if user.is_owner else {}
         described = {name: box.description for each in self._gateways() for name, box in each.config.toolboxes.items()}
         for catalog in self._catalogs(user):
-            tokens = self._tokens.of_toolboxes(catalog)
+            counted = self._tokens.of_toolboxes(catalog)
             for name, servers in catalog.toolboxes.items():
                 if name not in found:
                     # None: no server of it has been listed.
@@ -288,7 +289,7 @@ class WorkbenchOnPage:
                         "name": name,
                         "description": described.get(name) or "",
                         "tools": sum(len(entry.tools) for entry in listed) if listed else None,
-                        "tokens": tokens.get(name, 0) if listed else None,
+                        "tokens": counted.get(name, 0) if listed else None,
                         "saved": saved.get(name),
                     }
         return list(found.values())
@@ -546,7 +547,8 @@ class WorkbenchOnPage:
             opened = {name: _opened_tokens(face, name) for name in face.catalog.toolboxes} | opened
             if each is gateway:
                 view = each.router.views.of_principal(user.principal)
-                shown = sum(estimated_tokens(bytes(one)) for one in face.definitions(view, "tools"))
+                listed = sum(map(definition_tokens, face.definitions(view, "tools")))
+                shown = listed + tokens(face.instructions(view))
         full = sum(boxes.values())
         # These are of all users.
         saved = self._figures.saved if user.is_owner else {}
@@ -651,7 +653,7 @@ def _opened_tokens(face: Face, toolbox: str) -> int | None:
     if face.tool_index is None:
         return None
     answer = decode(opened_result(face.catalog, face.tool_index, OpenRequest(toolbox), {}, []))
-    return estimated_tokens(answer["content"][0]["text"].encode())
+    return tokens(answer["content"][0]["text"])
 
 
 async def _start(connection: Connection) -> None:
@@ -673,7 +675,7 @@ def _item(entry: ServerEntry, kind: str, name: str, definition: Raw) -> Json:
         "name": members.get("name", name) if kind.startswith("resource") else name,
         "title": members.get("title"),
         "description": members.get("description"),
-        "tokens": estimated_tokens(bytes(definition)),
+        "tokens": definition_tokens(definition),
         "state": "ok",
     }
     for key in ("inputSchema", "arguments", "uri", "annotations"):

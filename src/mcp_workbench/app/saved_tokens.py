@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 from mcp_workbench.engine.catalog.catalog import Catalog
-from mcp_workbench.engine.economy.tokens import estimated_tokens
+from mcp_workbench.engine.economy.costs import definition_tokens
 
 
 class SavedTokens:
@@ -22,7 +22,7 @@ class SavedTokens:
         """The tokens that a list of these definitions leaves out of each toolbox. What it has is spread over all."""
         full = self.of_toolboxes(catalog)
         total = sum(full.values())
-        left_out = total - sum(estimated_tokens(bytes(each)) for each in shown)
+        left_out = total - sum(definition_tokens(each) for each in shown)
         if left_out > 0:
             for toolbox, tokens in full.items():
                 if saved := tokens * left_out // total:
@@ -33,7 +33,7 @@ class SavedTokens:
         known = self._full.get(catalog)
         if known is None or known[0] != catalog.revision:
             counted = {
-                name: sum(estimated_tokens(bytes(each)) for entry in servers.values() for each in entry.tools.values())
+                name: sum(definition_tokens(each) for entry in servers.values() for each in entry.tools.values())
                 for name, servers in catalog.toolboxes.items()
             }
             known = self._full[catalog] = (catalog.revision, counted)

@@ -28,8 +28,8 @@ from mcp_workbench.engine.config.choose import FILE_NAME
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
+from mcp_workbench.engine.economy.costs import definition_tokens
 from mcp_workbench.engine.economy.prose import clip, first_sentence
-from mcp_workbench.engine.economy.tokens import estimated_tokens
 from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.foreign_text import literal, variable_name
@@ -450,11 +450,11 @@ def _started(path: str, toolbox: str, name: str, *, as_path: str | None = None) 
             remark("hint", f"correct it in {path}, or run mcp-workbench remove {toolbox}/{name}")
         return FAILED
     texts = {tool: decode(raw, type=dict[str, Raw]).get("description", Raw(b'""')) for tool, raw in entry.tools.items()}
-    costs = {tool: estimated_tokens(bytes(raw)) for tool, raw in entry.tools.items()}
+    costs = {tool: definition_tokens(raw) for tool, raw in entry.tools.items()}
     rows: list[list[Part]] = [[(tool, "name"), str(costs[tool]), _short(text)] for tool, text in texts.items()]
     screen.blank()
     screen.table(["tool", "tokens", ""], rows)
-    remark("note", f"{plural(len(rows), 'tool')}, {sum(costs.values()):,} tokens once its toolbox is opened")
+    remark("note", f"{plural(len(rows), 'tool')}, {sum(costs.values()):,} tokens in a flat list")
     return 0
 
 

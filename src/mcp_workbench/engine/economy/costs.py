@@ -33,11 +33,14 @@ def cost(tools: Sequence[Tool]) -> Cost:
 
 def flat_cost(tools: Sequence[Tool]) -> int:
     """What their definitions cost in a client's list of tools."""
-    return sum(tokens(_minified(tool.definition)) for tool in tools)
+    return sum(definition_tokens(tool.definition) for tool in tools)
 
 
-def _minified(definition: bytes) -> str:
+def definition_tokens(definition: bytes | msgspec.Raw) -> int:
+    """What a definition costs in a client's list, without the white space that its server may have put into it. Whoever
+    tells people what definitions cost asks this, so that the figures agree."""
     try:
-        return msgspec.json.format(definition, indent=-1).decode(errors="replace")
+        minified = msgspec.json.format(definition, indent=-1)
     except msgspec.DecodeError:
-        return definition.decode(errors="replace")
+        minified = bytes(definition)
+    return tokens(minified.decode(errors="replace"))

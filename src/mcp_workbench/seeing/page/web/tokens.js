@@ -30,8 +30,8 @@ function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
 	const most = Math.max(1, ...perToolbox.map((each) => each.full ?? 0));
 	return [
 		el("div", { class: "glance" },
-			tile(count(full), "tokens in all definitions", "a flat list would put them into every conversation"),
-			tile(count(shown), "tokens at the start", `of every conversation, in the face ${face}`),
+			tile(count(full), "tokens in all definitions of tools", "a flat list would put them into every conversation"),
+			tile(count(shown), "tokens at the start", `of every conversation: tools and instructions, in the face ${face}`),
 			tile(count(full != null && shown != null ? Math.max(full - shown, 0) : null), "tokens saved", "at the start of each conversation", "ok")),
 		over.length > 0 && bars("Saved over time", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(from) }),
 		el("h2", "Toolboxes"),
@@ -40,7 +40,7 @@ function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
 			el("b", each.name),
 			el("div", bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"),
 				each.saved != null && el("small", `${plural(each.saved, "token")} saved ${since(from)}`))))),
-		el("p.soft", "A token is counted as four bytes of the definitions as an agent reads them."),
+		el("p.soft", "A token is counted as four bytes of what an agent reads, here, in Tools and by `mcp-workbench list --tokens`."),
 	];
 }
 
