@@ -249,3 +249,15 @@ def test_memory_of_any_size_is_short(size: int, shown: str) -> None:
     found = look(server("time"), processes={"box/time": [4]})
     assert rows_of(found, {4: size})[0].cells["MEMORY"] == shown
     assert picture([found], memory={4: size})[3].endswith(shown)
+
+
+def test_what_a_sandbox_lacks_is_said_below_its_server_and_in_its_own_view() -> None:
+    lacking = server("b") | {"sandbox": {"profile": "contained", "missing": ["cannot limit its files (no Landlock)"]}}
+    usual = server("a") | {"sandbox": {"profile": "guard", "missing": ["cannot filter"]}}
+    found = look(lacking, usual)
+    said = "sandbox: this machine cannot limit its files (no Landlock)"
+    lines = picture([found])
+    assert [line.strip() for line in lines if "sandbox" in line] == [said]
+    assert lines[next(n for n, line in enumerate(lines) if said in line) - 1].strip().startswith("box/b")
+    assert f"  {said}" in server_picture(found, "calls")
+    assert [row.label for row in rows_of(found, {}, "landlock")] == ["box/b"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.cli.server_copies import ServerCopies, duration, grouped, withheld_in
+from mcp_workbench.cli.server_copies import ServerCopies, duration, grouped, lacking_in, withheld_in
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import one_line
 
@@ -111,11 +111,8 @@ def _crashed(copies: ServerCopies, serving: object) -> Iterator[Need]:
 
 def _sandboxes(copies: ServerCopies) -> Iterator[Need]:
     """What a sandbox lacks on this machine, and what it refused."""
-    found = [each["sandbox"] for each in copies.reports if each.get("sandbox")]
-    # Every server has as much of `guard` as there is.
-    lacking = dict.fromkeys(what for each in found if each["profile"] != "guard" for what in each.get("missing") or ())
-    if lacking:
-        yield Need(f"the sandbox of {copies.label} lacks something", tuple(f"this machine {each}" for each in lacking))
+    if lacking := lacking_in(copies):
+        yield Need(f"the sandbox of {copies.label} lacks something", tuple(lacking))
     refused: Counter[str] = Counter()
     for each in copies.reports:
         # What a person has decided about is settled, and what was allowed is not refused any more.

@@ -96,6 +96,14 @@ def details_of(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:
     ]
 
 
+def lacking_in(copies: ServerCopies) -> list[str]:
+    """What this machine cannot enforce of the sandbox that was asked for, with `bestEffort`. Every server has as much
+    of `guard` as there is."""
+    found = [each["sandbox"] for each in copies.reports if each.get("sandbox")]
+    lacking = dict.fromkeys(what for each in found if each["profile"] != "guard" for what in each.get("missing") or ())
+    return [f"this machine {each}" for each in lacking]
+
+
 def _sandbox(copies: ServerCopies) -> list[str]:
     """How it is confined, where that is not what every server is, and what this machine lacks for it."""
     # Older versions do not report it.

@@ -16,7 +16,7 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 
 from mcp_workbench.cli.screen import Part, Style
-from mcp_workbench.cli.server_copies import BROKEN, UNUSED, grouped, place_of
+from mcp_workbench.cli.server_copies import BROKEN, UNUSED, grouped, lacking_in, place_of
 from mcp_workbench.engine.observe.day_ring import HOURS, OUTLINE_SECONDS
 from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.engine.steps import LOCAL
@@ -78,6 +78,8 @@ class ServerRow(Struct, frozen=True):
     cells: dict[str, str]
     # Why it does not work, if it does not.
     reasons: tuple[str, ...] = ()
+    # What its sandbox lacks on this machine.
+    lacking: tuple[str, ...] = ()
     # How often it was called in each quarter of an hour of the last day, the latest last, and whether calls failed.
     day: tuple[tuple[int, bool], ...] = ()
 
@@ -86,7 +88,7 @@ class ServerRow(Struct, frozen=True):
         return f"{self.toolbox}/{self.server}"
 
     def contains(self, text: str) -> bool:
-        return any(text in part.casefold() for part in (self.label, self.cells[_STATE], *self.reasons))
+        return any(text in part.casefold() for part in (self.label, self.cells[_STATE], *self.reasons, *self.lacking))
 
 
 def rows_of(look: Look, memory: dict[int, int], text: str = "") -> list[ServerRow]:
@@ -108,7 +110,9 @@ def rows_of(look: Look, memory: dict[int, int], text: str = "") -> list[ServerRo
             "MEMORY": _size(size),
         }
         day = day_of(look.get("day", {}).get(copies.label, ()), look.get("now", 0.0))
-        rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, tuple(copies.reasons(BROKEN)), day))
+        reasons = tuple(copies.reasons(BROKEN))
+        lacking = tuple(f"sandbox: {each}" for each in lacking_in(copies))
+        rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, reasons, lacking, day))
     shown = [row for row in rows if row.contains(text.casefold())]
     return sorted(shown, key=lambda row: row.cells[_STATE] == UNUSED)
 
@@ -153,6 +157,7 @@ def server_picture(
     head: list[Line] = [
         [(row.label, "strong"), "  ", (state, _style_of(state))],
         *(line for reason in row.reasons[:_REASONS] for line in _wrapped(reason, width, 2, "bad")),
+        *(line for lacking in row.lacking for line in _wrapped(lacking, width, 2, "warn")),
         *_wrapped(", ".join([_counted(look, [row]), *parts]), width, 2),
     ]
     if plot := _plot(row.day, min(_LONGEST_PLOT, width - 12)):
@@ -290,6 +295,8 @@ def _table(rows: list[ServerRow], width: int, chosen: int | None) -> tuple[list[
         lines.append(line)
         for reason in row.reasons:
             lines += _wrapped(reason, width, 4, "bad")
+        for lacking in row.lacking:
+            lines += _wrapped(lacking, width, 4, "warn")
     return lines, places
 
 

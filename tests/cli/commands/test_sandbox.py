@@ -111,7 +111,10 @@ def test_a_server_that_fails_with_its_hosts_alone_is_tried_with_all_and_told_wha
     assert status == 1 and "has what it needs" not in out
     assert '`elsewhere.test` is not in its `network`; to allow it, add "elsewhere.test"' in err
     status, out, err = rig.run("try", "r", sandbox)
-    shown = [line.partition(":")[0].split() for line in out.splitlines()]
+    named = [line.strip() for line in out.splitlines() if line.startswith(" ")]
+    assert named[0].startswith("its sandbox refused a host: `elsewhere.test` is not in its `network`; to allow it, add")
+    assert not any("doctor --sandbox try" in line for line in named)
+    shown = [line.partition(":")[0].split() for line in out.splitlines() if not line.startswith(" ")]
     assert [row[:2] for row in shown] == [
         *(["contained", "works"], ["contained", "fails"], ["sealed", "fails"], ["guard", "works"])
     ]

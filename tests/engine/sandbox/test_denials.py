@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.engine.sandbox.decide import NPM_REGISTRY
-from mcp_workbench.engine.sandbox.denials import denied_paths, explanation, hidden_paths
+from mcp_workbench.engine.sandbox.denials import denied, denied_paths, explanation, hidden_paths
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 
 SEALED = Sandbox("sealed", limits_files=True, network="none", memory=1 << 30)
@@ -77,3 +77,15 @@ def test_a_list_of_hosts_is_mentioned_if_it_seems_to_miss_the_network() -> None:
     sandbox = Sandbox("contained", limits_files=True, network=("a.com", "b.com"))
     assert "only through the proxy" in (explanation(sandbox, "getaddrinfo ENOTFOUND c.com", "box/s") or "")
     assert "proxy" not in (explanation(sandbox, "SyntaxError", "box/s") or "")
+
+
+def test_what_was_denied_can_be_told_without_the_rest() -> None:
+    contained = Sandbox("contained", limits_files=True, network=("a.test",))
+    told = explanation(
+        contained, "EACCES: open '/b'", "box/s", refused=["its sandbox refused a host: x; to allow it, y"]
+    )
+    assert told is not None
+    assert denied(told) == "it was denied `/b`; its sandbox refused a host: x; to allow it, y"
+    nothing, guard = explanation(contained, "", "box/s"), explanation(Sandbox("guard"), "ptrace", "box/s")
+    assert nothing is not None and denied(nothing) == ""
+    assert guard is not None and denied(guard) == "" and denied("install it; or not") == ""

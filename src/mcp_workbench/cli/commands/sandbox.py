@@ -17,7 +17,7 @@ from mcp_workbench.cli.unlisted_servers import alone
 from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.config.sandbox_settings import Profile, SandboxConfig, unwritable
-from mcp_workbench.engine.sandbox.denials import denied_paths
+from mcp_workbench.engine.sandbox.denials import denied, denied_paths
 from mcp_workbench.engine.sandbox.of_server import Owner, private_home
 from mcp_workbench.errors import WorkbenchError
 
@@ -65,6 +65,8 @@ def _try(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
         else:
             reason = redactor.text(failure.message.splitlines()[0])
             screen.line((shown, "name"), ("fails", "bad"), f"{with_hosts}: {reason}")
+            if said := denied(failure.hint or ""):
+                screen.line(" " * len(shown), redactor.text(said))
     screen.flush()
     if best is None:
         hint = '`"sandbox": "off"` takes nothing from it; check --connect says whether it starts then'

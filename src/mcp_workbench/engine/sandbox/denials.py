@@ -27,6 +27,8 @@ _GUARDED: Final = re.compile(
     r"io_uring|newuidmap|no new privileges|no_new_privs|must be setuid|must be suid",
     re.IGNORECASE,
 )
+_RAN_IN: Final = "it ran in the sandbox `"
+_BETWEEN: Final = "; "
 _MAX_PATHS: Final = 3
 _MAX_HOSTS: Final = 3
 
@@ -70,7 +72,7 @@ def explanation(
             "it ran in the sandbox `guard`, which refuses setuid programs, namespaces, debuggers and io_uring; if you "
             'trust it, write `"sandbox": "off"` for it'
         )
-    told = [f"it ran in the sandbox `{sandbox.profile}`"]
+    told = [f"{_RAN_IN}{sandbox.profile}`"]
     if paths := denied_paths(said):
         told.append(f"it was denied {', '.join(f'`{path}`' for path in paths[:_MAX_PATHS])}")
     if hides and (paths := hidden_paths(said, sandbox)):
@@ -85,4 +87,10 @@ def explanation(
         told.append(f"it has no network: `mcp-workbench doctor --sandbox prepare {label}` installs a package once")
     if sandbox.memory is not None and _MEMORY.search(said):
         told.append(f"each of its processes may use {sandbox.memory >> 20} MiB")
-    return "; ".join((*told, f"try `mcp-workbench doctor --sandbox try {label}`"))
+    return _BETWEEN.join((*told, f"try `mcp-workbench doctor --sandbox try {label}`"))
+
+
+def denied(explained: str) -> str:
+    """What such an explanation names, without the sandbox and the advice to try others; empty if it names nothing."""
+    ran_in, *named = explained.split(_BETWEEN)
+    return _BETWEEN.join(named[:-1]) if ran_in.startswith(_RAN_IN) and ran_in.endswith("`") else ""
