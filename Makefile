@@ -112,7 +112,7 @@ cluster-demo: $(DEV)
 
 # Slow on purpose: calls of 30 s, and the state server away for 30 s.
 cluster-trial: $(DEV)
-	@CLUSTER_REPETITIONS=$(REPETITIONS) $(BIN)/python -m pytest -q -s tests/end_to_end/test_cluster_rows.py tests/end_to_end/test_cluster_failures.py $(PYTEST_ARGS)
+	@CLUSTER_REPETITIONS=$(REPETITIONS) $(BIN)/python -m pytest -q -s tests/end_to_end/test_cluster*.py tests/cluster tests/signin/test_shared_sign_ins.py $(PYTEST_ARGS)
 
 soak: $(DEV)
 	@$(BIN)/python -m soak $(SOAK_ARGS)

@@ -41,12 +41,17 @@ class Keys:
 class Browser:
     """Signed in or not; `agent` is a client of the same workbench."""
 
-    def __init__(self, client: RawClient, port: int, agent: ConnectedClient) -> None:
+    def __init__(self, client: RawClient, port: int, agent: ConnectedClient | None = None) -> None:
         self._client = client
         self.host = f"127.0.0.1:{port}"
-        self.agent = agent
+        self._agent = agent
         self.cookie = ""
         self.csrf = ""
+
+    @property
+    def agent(self) -> ConnectedClient:
+        assert self._agent is not None
+        return self._agent
 
     async def get(self, path: str, **headers: Any) -> Response:
         return await self._client.request(

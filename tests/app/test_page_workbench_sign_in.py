@@ -43,7 +43,7 @@ async def test_a_sign_in_that_waits_is_begun_on_the_page_and_lets_calls_through(
         address = await page_address(client._process.pid)
         port = int(address.split(":")[2].partition("/")[0])
         async with raw_client(port) as raw:
-            browser = Browser(raw, port, None)  # type: ignore[arg-type]
+            browser = Browser(raw, port, None)
             await browser.keep_cookie(await browser.get("/login" + address.partition("/login")[2]))
             waiting = (await browser.state())["waiting"]
             assert [(each["kind"], each["server"]) for each in waiting] == [("sign_in", "files")]

@@ -215,10 +215,22 @@ async def subscription(player: Player) -> None:
                 with suppress(SubscriptionLost):
                     async for _ in listening:
                         pass
-            listening = await stack.enter_async_context(player.client.listen(resource_subscriptions=[URI]))
+            listening = await listen_again(player, stack)
         await player.found("update_resource", uri=URI)
         async with asyncio.timeout(PATIENCE):
             await anext(aiter(listening))
+
+
+async def listen_again(player: Player, stack: AsyncExitStack) -> Any:
+    """At another instance. If the state was slow to it, it does not know yet which toolboxes are open, and says in its
+    acknowledgement that it will report nothing about the resource."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            listening = await stack.enter_async_context(player.client.listen(resource_subscriptions=[URI]))
+            if listening.honored.resource_subscriptions:
+                return listening
+            assert player.rig.was_away, "it was told what was left"
+            await asyncio.sleep(0.2)
 
 
 async def opened_toolboxes(player: Player) -> None:

@@ -170,6 +170,7 @@ class Machines:
         self.state = state
         self.key = new_key()
         self._stack = stack
+        self._instances: list[Instance] = []
         # By token, the id of the last legacy session.
         self.session_ids: dict[str, str] = {}
 
@@ -207,7 +208,14 @@ class Machines:
         await process.wait_for(lambda: "serving MCP at" in process.stderr or "error:" in process.stderr, "address")
         assert "error:" not in process.stderr, process.stderr
         served = int(process.stderr.partition("serving MCP at http://127.0.0.1:")[2].partition("/")[0])
-        return Instance(name, process, folder, served, environment)
+        instance = Instance(name, process, folder, served, environment)
+        self._instances.append(instance)
+        return instance
+
+    @property
+    def was_away(self) -> bool:
+        """Whether the state was slow to an instance: what it does not know then, it learns later."""
+        return any("the cluster's state at" in each.process.stderr for each in self._instances)
 
     def give_key(self, name: str, *machines: str) -> str:
         """Give a user a named key, and copy it to these machines."""
