@@ -105,7 +105,8 @@ def has_room_for_a_stack() -> bool:
 
 
 def package_hint(*packages: str) -> str:
-    """How to install an optional Python package that is needed for what was requested."""
+    """How to install an optional Python package that is needed for what was requested. Does not name our own package
+    with an extra: on PyPI, its name may be that of somebody else's."""
     names = " ".join(packages)
     beside = " ".join(f"--with {name}" for name in packages)
     return (

@@ -26,6 +26,7 @@ from mcp_workbench.engine.sandbox.sandbox import Capabilities
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.setup import doctor_checks
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined, in_order
+from mcp_workbench.signin.secrets import private_files
 from tests.cli.commands.test_init import environment
 from tests.cli.in_process import live_in
 from tests.support import fake_keyring
@@ -108,6 +109,23 @@ def test_the_keychain_is_asked_where_something_needs_it(home: Path, monkeypatch:
     (found,) = doctor_checks.keychain(needing)
     assert found.severity == "error" and "is locked" in found.text and "`box/x` cannot start without it" in found.text
     assert doctor_checks.keychain(subject(home, x={"command": "x"})) == []
+
+
+@pytest.mark.processes
+def test_secret_in_its_own_file_needs_no_keychain(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    private_files.put("mcp-workbench", "k", "a value", os.environ)
+    kept = {"command": "x", "env": {"K": "${keyring:k}"}}
+    needing = subject(home, kept=kept, other={"command": "x", "env": {"K": "${keyring:k} ${keyring:other}"}})
+    (found,) = doctor_checks.keychain(needing)
+    assert "`box/other` cannot start without it" in found.text and "box/kept" not in found.text
+    assert found.hint.startswith("`mcp-workbench secret set NAME` works without a keychain; or ")
+    assert doctor_checks.keychain(subject(home, kept=kept)) == []
+    (path,) = (each for each in Path(private_files.folder()).iterdir())
+    path.write_text("neither plain nor sealed")
+    assert doctor_checks.keychain(subject(home, kept=kept)) == []
+    (damaged,) = doctor_checks.secrets(subject(home, kept=kept))
+    assert damaged.severity == "error" and "is no secret that we wrote" in damaged.text
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

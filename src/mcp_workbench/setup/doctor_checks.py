@@ -105,10 +105,13 @@ def secrets(subject: Examined) -> list[Diagnosis]:
 
 def keychain(subject: Examined) -> list[Diagnosis]:
     """Check the keychain, if anything needs it."""
-    needs = [
-        label for label, server in subject.servers.items() if any(r.kind == "keyring" for r in references_in(server))
-    ]
-    if not needs and not (subject.config is not None and subject.config.keychain):
+    needs = {
+        label: names
+        for label, server in subject.servers.items()
+        if (names := [each.words[0] for each in references_in(server) if each.kind == "keyring"])
+    }
+    is_for_sign_ins = subject.config is not None and subject.config.keychain
+    if not needs and not is_for_sign_ins:
         return []
     from mcp_workbench.signin.secrets import keychain as system
 
@@ -116,9 +119,29 @@ def keychain(subject: Examined) -> list[Diagnosis]:
         # Whether the entry exists does not matter: a keychain that is locked or missing fails either way.
         system.get(system.SERVICE, "doctor", os.environ)
     except system.KeychainUnusable as error:
-        who = f"; {_listed(needs)} cannot start without it" if needs else "; sign-ins are to be encrypted with it"
-        return [Diagnosis("error", "keychain", error.message + who, error.hint or "")]
+        if isinstance(error, system.ABSENT):
+            needs = {label: names for label, names in needs.items() if not all(map(_is_in_file, names))}
+        if not needs and not is_for_sign_ins:
+            return []
+        if needs:
+            text = f"{error.message}; {_listed([*needs])} cannot start without it"
+            return [Diagnosis("error", "keychain", text, system.hint_for_secret(error))]
+        return [
+            Diagnosis("error", "keychain", f"{error.message}; sign-ins are to be encrypted with it", error.hint or "")
+        ]
     return []
+
+
+def _is_in_file(name: str) -> bool:
+    """Whether `secret set` has written this secret to its own file, as it does without a keychain."""
+    from mcp_workbench.signin.secrets import private_files
+    from mcp_workbench.signin.secrets.keychain import entry_of
+
+    try:
+        return bool(private_files.get(*entry_of(name), os.environ))
+    except private_files.PrivateFileUnusable:
+        # Another check reports what is wrong with the file.
+        return True
 
 
 def cache(subject: Examined) -> list[Diagnosis]:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from mcp_workbench.cli.commands import doctor
 from mcp_workbench.cli.commands.check import Finding
@@ -66,9 +67,8 @@ def test_everything_that_is_wrong_is_told_in_order_of_importance(home: Path, mon
     assert "box/broken: the server exited with status 1\n  last lines of its stderr:\n    no luck\n" in done.stdout
     assert "box/noisy: wrote a line to stdout that is not a message" in done.stdout
     assert "  hint: install Node.js" in done.stdout and "box/gone: " not in done.stdout, "it is said once"
-    assert done.stderr == (
-        "note: 3 errors and 4 warnings\nhint: mcp-workbench doctor --fix fixes what is safe to fix\n"
-    )
+    first = "set it before the start, or give a default: `${NOT_SET_ANYWHERE:-…}`"
+    assert done.stderr.startswith(f"note: 3 errors and 4 warnings\nhint: do this first: {first} (")
     done = command(monkeypatch, "doctor", "--fix", "--json")
     found = json.loads(done.stdout)
     assert found["config"] == str(path) and [each["state"] for each in found["servers"]] == ["ready", *["failed"] * 3]
@@ -219,4 +219,31 @@ def test_next_step_says_what_it_is_about_unless_it_is_a_command() -> None:
         "error", "configuration", "no configuration found; looked at `--config` and\n  here", "`x` does"
     )
     assert doctor._next_step([nothing, note]) == "do this first: `x` does (no configuration found)"
-    assert doctor._next_step([dead]) is None and doctor._next_step([note, note]) is None
+    assert doctor._next_step([dead]) is None and doctor._next_step([note, note]) is None and not doctor._next_step([])
+
+
+def test_next_step_is_about_the_most_severe_findings() -> None:
+    fixable = Diagnosis("note", "clients", "backups are old", fix=lambda: "done")
+    dead = Diagnosis("error", "servers", "box/remote: nothing is listening", "check `url`")
+    client = Diagnosis("warning", "clients", "Cursor does not use it", "mcp-workbench install cursor")
+    fix = "mcp-workbench doctor --fix fixes what is safe to fix"
+    assert doctor._next_step([dead, client, fixable]) == "do this first: check `url` (box/remote: nothing is listening)"
+    assert doctor._next_step([client, fixable]) == "do this first: mcp-workbench install cursor"
+    assert doctor._next_step([fixable]) == doctor._next_step([replace(client, fix=lambda: "done"), fixable]) == fix
+    # An error that says nothing of what to do is no reason to begin with a warning.
+    untold = Diagnosis("error", "lock", "it is damaged")
+    assert doctor._next_step([untold, client]) == "do this first: put the first of these right (it is damaged)"
+    assert doctor._next_step([untold, dead]) == "do this first: check `url` (box/remote: nothing is listening)"
+
+
+@pytest.mark.parametrize("names", [("ONE",), ("ONE", "TWO")])
+def test_variables_that_are_not_set_come_before_a_warning(
+    home: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    written(home, clock=CLOCK, x={"command": "x", "env": {name: f"${{{name}}}" for name in names}})
+    write(home, ".cursor/mcp.json", {})
+    done = command(monkeypatch, "doctor")
+    assert done.stdout.startswith("error: variables: ") and "hint: mcp-workbench install cursor" in done.stdout
+    hint = "set it before the start" if len(names) == 1 else "set these variables before the workbench starts"
+    assert f"  hint: {hint}" in done.stdout and f"hint: do this first: {hint}" in done.stderr
+    assert done.stdout.count("hint: set it before") == len(names), "each is said once"

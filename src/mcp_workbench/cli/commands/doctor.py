@@ -29,8 +29,9 @@ from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError, WorkbenchError, package_hint
 from mcp_workbench.setup import doctor_checks, doctor_clients
+from mcp_workbench.setup.client_files import message_and_hint
 from mcp_workbench.setup.clients.server_json import RUNNERS
-from mcp_workbench.setup.diagnosis import Check, Diagnosis, Examined, Severity, in_order
+from mcp_workbench.setup.diagnosis import SEVERITIES, Check, Diagnosis, Examined, Severity, in_order
 
 # For all servers together; those that are not ready by then are reported as slow.
 SERVERS_SECONDS: Final = 60.0
@@ -171,7 +172,10 @@ def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
         found.append(Diagnosis("warning", "configuration", text, hint))
     lacking = unresolved(config)
     if lacking is not None:
-        found.append(Diagnosis("error", "variables", lacking.message))
+        text, own_hint = message_and_hint(lacking)
+        if len(lacking.problems) > 1:
+            text, own_hint = lacking.message, "set these variables before the workbench starts, or in an `envFile`"
+        found.append(Diagnosis("error", "variables", text, own_hint or ""))
     found += [Diagnosis("warning", "configuration", text) for text in about_ignored_keys(config)]
     found += [Diagnosis("warning", "secrets", text, HINT) for text in about_exposed_arguments(config)]
     return Examined(config, os.environ), found
@@ -263,17 +267,19 @@ def _sum_up(found: list[Diagnosis]) -> None:
 
 
 def _next_step(left: list[Diagnosis]) -> str | None:
-    """Return the one thing to do next: what is safe to fix by itself, else what the most important finding asks for.
-    Notes need nothing."""
-    if any(each.fix is not None for each in left):
+    """Return the one thing to do next about the most severe findings: what is safe to fix by itself, else what the
+    first of them asks for. Notes need nothing, but may be fixed."""
+    severity = min((each.severity for each in left), key=SEVERITIES.index, default=None)
+    worst = [each for each in left if each.severity == severity]
+    if any(each.fix is not None for each in worst):
         return "mcp-workbench doctor --fix fixes what is safe to fix"
-    first = next((each for each in left if each.hint and each.severity != "note"), None)
     # With a single finding its hint is just above.
-    if first is None or len(left) < 2:
+    if severity == "note" or len(left) < 2:
         return None
+    first = next((each for each in worst if each.hint), worst[0])
     # A command says what it is about; "check `url`" does not.
     about = "" if first.hint.startswith("mcp-workbench") else f" ({_first_statement(first.text)})"
-    return f"do this first: {first.hint}{about}"
+    return f"do this first: {first.hint or 'put the first of these right'}{about}"
 
 
 def _first_statement(text: str) -> str:

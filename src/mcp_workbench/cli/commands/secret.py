@@ -43,7 +43,7 @@ def _set(name: str) -> int:
         where = f" in a file that only you can read, {'encrypted' if is_encrypted else 'not encrypted'}"
         remark("note", f"{error.message}; the value is in {private_files.folder()}")
         if isinstance(error, keychain.KeychainUninstalled):
-            remark("hint", "the extra `keychain` adds the keychain: mcp-workbench help secrets")
+            remark("hint", f"for the keychain: {error.hint}")
     keychain_names.remember(name)
     print(f"stored{where}; refer to it as ${{keyring:{name}}}")
     return 0

@@ -262,16 +262,11 @@ def _missing(name: str, environ: Mapping[str, str]) -> Fault:
     if name in _EDITOR_NAMES:
         hint = f"an editor fills in `${{{name}}}`, the workbench cannot; write the path itself"
         return Fault(found, None, hint, of_environment=True)
-    from importlib.util import find_spec
-
     from mcp_workbench.engine.config.redact import is_secret_name
     from mcp_workbench.engine.nearest import nearest
 
     instead = f"give a default: `${{{name}:-…}}`"
-    if is_secret_name(name) and find_spec("keyring") is None:
-        # Without the package, `secret set` would only fail.
-        instead = "write it to a file that only you can read, and name that with `envFile` or `${file:…}`"
-    elif is_secret_name(name):
+    if is_secret_name(name):
         instead = f"store it with `mcp-workbench secret set {name}` and write `${{keyring:{name}}}`"
     hint = f"set it before the start, or {instead}"
     return Fault(found, suggestions=tuple(nearest(name, environ, 2)), hint=hint, of_environment=True)

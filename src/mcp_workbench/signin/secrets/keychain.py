@@ -48,6 +48,13 @@ class KeychainUninstalled(KeychainUnusable):
 ABSENT: Final = (KeychainMissing, KeychainUninstalled)
 
 
+def hint_for_secret(error: KeychainUnusable, name: str = "NAME") -> str:
+    """What to do about a secret that the keychain does not give: where there is none, a file keeps it as well."""
+    if not isinstance(error, ABSENT):
+        return error.hint or ""
+    return f"`mcp-workbench secret set {name}` works without a keychain; or {error.hint}"
+
+
 class KeychainRequest(Struct, frozen=True):
     action: Literal["get", "set", "delete"]
     service: str

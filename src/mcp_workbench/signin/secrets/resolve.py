@@ -24,7 +24,14 @@ from mcp_workbench.engine.config.reading import has_control
 from mcp_workbench.engine.config.redact import Redactor, secrets_fetched, secrets_in, secrets_in_url
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.signin.secrets import dotenv, secret_files
-from mcp_workbench.signin.secrets.keychain import ABSENT, Inquiry, KeychainRequest, KeychainUnusable, entry_of
+from mcp_workbench.signin.secrets.keychain import (
+    ABSENT,
+    Inquiry,
+    KeychainRequest,
+    KeychainUnusable,
+    entry_of,
+    hint_for_secret,
+)
 from mcp_workbench.signin.secrets.program import Program, ProgramEnd
 from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES, Unreadable
 
@@ -218,8 +225,7 @@ class _Resolving:
             # `secret set` keeps it in a file then.
             value = await self._private_file(service, name)
             if not value:
-                store = f"`mcp-workbench secret set {reference.words[0]}` works without a keychain"
-                raise type(error)(error.message, hint=f"{store}; or {error.hint}") from None
+                raise type(error)(error.message, hint=hint_for_secret(error, reference.words[0])) from None
         finally:
             inquiry.program.release()
         value = value or await self._private_file(service, name)
