@@ -102,6 +102,22 @@ async def test_measuring_ends_with_the_last_watcher(tmp_path: Path) -> None:
         second[1].close()
 
 
+async def test_whoever_does_not_look_at_calls_has_none_counted(tmp_path: Path) -> None:
+    async with Watched(tmp_path) as watched:
+        link, looking = await watched.join(), await watched.join()
+        for request in ("lines", "log", "page"):
+            await ask(link, do=request)
+        assert (watched.counting, watched.figures.is_watched) == ([], False)
+        await ask(looking, do="look")
+        assert (watched.counting, watched.figures.is_watched) == ([True], True)
+        looking[1].write_eof()
+        assert await looking[0].read() == b""
+        await ask(link, do="lines")
+        assert (watched.counting, watched.figures.is_watched) == ([True, False], False)
+        link[1].close()
+        looking[1].close()
+
+
 async def test_figures_are_those_that_everybody_gets_and_calls_have_their_reason(tmp_path: Path) -> None:
     async with Watched(tmp_path) as watched:
         # Counted before anybody looked.

@@ -2,7 +2,7 @@
 
 One JSON object per line in each direction: `look` is answered with the status, figures and the latest calls; `stop`,
 `restart` and `log` concern one server, `lines` follows our own log, `offers` is for `mcp-workbench team lock`, `page`
-for `mcp-workbench page`. A workbench that does not count calls anyway does while at least one client is connected. The
+for `mcp-workbench page`. A workbench that does not count calls anyway does while at least one client looks. The
 socket is in a folder that only our user can enter. Loaded with the first connection.
 """
 
@@ -89,6 +89,8 @@ class Watching:
         self._recent = RecentCalls()
         self._tail: LogTail | None = None
         self._watchers = 0
+        # Those that have asked for calls, which each call pays for: whoever follows a log does not.
+        self._lookers = 0
         self._unsubscribe: Callable[[], None] = lambda: None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,10 +99,7 @@ class Watching:
             writer.close()
             return
         self._watchers += 1
-        if self._watchers == 1:
-            self._recent = RecentCalls()
-            self._figures = self._count_calls()
-            self._unsubscribe = self._figures.subscribe(self._recent)
+        looks = False
         try:
             with contextlib.suppress(OSError, TimeoutError, ValueError, MsgspecError):
                 while True:
@@ -108,18 +107,34 @@ class Watching:
                         line = await reader.readline()
                     if not line:
                         break
-                    writer.write(encode(await self._answer(_decode(line), writer)) + b"\n")
+                    request = _decode(line)
+                    if request.do == "look" and not looks:
+                        looks = True
+                        self._begin_to_look()
+                    writer.write(encode(await self._answer(request, writer)) + b"\n")
                     async with asyncio.timeout(SILENT_SECONDS):
                         await writer.drain()
         finally:
             self._watchers -= 1
-            if not self._watchers:
-                self._unsubscribe()
-                self._stop_counting()
-                if self._tail is not None:
-                    self._tail.end()
-                    self._tail = None
+            if looks:
+                self._end_looking()
+            if not self._watchers and self._tail is not None:
+                self._tail.end()
+                self._tail = None
             writer.close()
+
+    def _begin_to_look(self) -> None:
+        self._lookers += 1
+        if self._lookers == 1:
+            self._recent = RecentCalls()
+            self._figures = self._count_calls()
+            self._unsubscribe = self._figures.subscribe(self._recent)
+
+    def _end_looking(self) -> None:
+        self._lookers -= 1
+        if not self._lookers:
+            self._unsubscribe()
+            self._stop_counting()
 
     async def _open_page(self, request: WatchRequest, writer: asyncio.StreamWriter) -> dict[str, Any]:
         connection = writer.get_extra_info("socket")
