@@ -486,6 +486,21 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert audit["verified"] is None and all(each["principal"] == "bob" for each in audit["lines"])
 
 
+async def test_others_are_told_why_a_server_failed_without_what_it_wrote(tmp_path: Path) -> None:
+    served = boxes()
+    served["box"]["one"].failing = "it ended\nlast lines of its stderr:\n  of somebody else"
+    async with endpoint(tmp_path, served) as browser:
+        await browser.agent.use({"toolbox": "box", "server": "one", "tool": "read"})
+        for key, is_told in (("token", True), ("key-of-ada", False)):
+            await browser.sign_in(key)
+            state = await browser.state()
+            (crashed,) = state["waiting"]
+            why = [crashed["why"], (await rows(browser))["one"]["why"]]
+            why.append((await browser.get("/api/server?toolbox=box&server=one")).json["why"])
+            assert all(each.startswith("it ended") for each in why)
+            assert ["of somebody else" in each for each in why] == [is_told] * 3
+
+
 async def test_user_of_an_identity_provider_is_shown_what_the_groups_of_this_token_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,7 +209,7 @@ class WorkbenchOnPage:
         return found
 
     def _row(self, user: PageUser, place: tuple[str, str], found: _Place, totals: ServerTotals | None) -> Json:
-        state, why, advice = self._condition(found)
+        state, why, advice = self._condition(user, found)
         times = totals.durations if totals is not None and totals.durations.total else None
         up = [each.started_at for each in found.connections if each.state.value == "ready"]
         row = {
@@ -240,8 +240,13 @@ class WorkbenchOnPage:
             ]
         return row
 
-    def _condition(self, found: _Place) -> tuple[str, str, str | None]:
+    def _condition(self, user: PageUser, found: _Place) -> tuple[str, str, str | None]:
         """Its state, why it is in it, and what to do. Of several copies, one that cannot be used counts."""
+        state, why, advice = self._whole_condition(found)
+        # Further lines quote what a process wrote, perhaps another user's.
+        return state, why if user.is_owner else why.partition("\n")[0], advice
+
+    def _whole_condition(self, found: _Place) -> tuple[str, str, str | None]:
         states = [(state_of(each), each) for each in found.connections]
         for name in (SIGN_IN_NEEDED, "failed", "backoff"):
             for state, each in states:
@@ -337,7 +342,7 @@ class WorkbenchOnPage:
 
     def _troubles(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
         for (toolbox, server), found in places.items():
-            state, why, advice = self._condition(found)
+            state, why, advice = self._condition(user, found)
             where = {"toolbox": toolbox, "server": server, "why": why}
             if state == SIGN_IN_NEEDED:
                 yield {"kind": "sign_in", **where}
