@@ -315,6 +315,23 @@ async def test_a_waiting_call_is_decided_once(tmp_path: Path, decision: str) -> 
         assert (await browser.state())["waiting"] == []
 
 
+@pytest.mark.parametrize(("size", "rest"), [(1000, ""), (100_000, "kept"), (300_000, "lost")])
+async def test_a_waiting_call_is_told_whole_or_the_page_learns_that_it_cannot_be(
+    tmp_path: Path, size: int, rest: str
+) -> None:
+    async with own_page(tmp_path, boxes(), policy=ASKING) as browser:
+        text = "x" * size + "the end\u202e"
+        await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": text})
+        (waiting,) = (await browser.state())["waiting"]
+        assert waiting["rest"] == rest and ("the end" in waiting["arguments"]) == (rest == "")
+        whole = await browser.get(f"/api/approval?id={waiting['id']}")
+        assert whole.status == (404 if rest == "lost" else 200)
+        assert rest == "lost" or "the end\\\\u202e" in json.dumps(whole.json["arguments"])
+        assert len(json.dumps(await browser.state())) < 40_000
+        assert (await browser.get("/api/approval?id=0")).status == 404
+        assert (await browser.get("/api/approval")).status == 400
+
+
 async def test_a_page_that_a_server_may_have_opened_decides_nothing(tmp_path: Path) -> None:
     async with own_page(tmp_path, boxes(), may_decide=False, policy=ASKING) as browser:
         await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
@@ -474,6 +491,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert (await browser.get("/api/server?toolbox=box&server=one")).status == 404
         assert (await browser.post("/api/server", {**server, "do": "stop"})).status == 403
         assert (await browser.post("/api/approve", {"id": "x", "decision": "deny"})).status == 403
+        assert (await browser.get("/api/approval?id=x")).status == 403
         assert (await browser.post("/api/lock/accept", {**server, "item": "write"})).status == 403
         assert (await browser.get("/api/lock")).status == 403
         assert (await browser.post("/api/host", {**server, "host": "a.com", "decision": "allow"})).status == 403

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import MsgspecError, Raw
 from msgspec.json import decode, encode
@@ -49,10 +49,14 @@ from mcp_workbench.seeing.page.shown_workbench import Json, LogPlace, Unavailabl
 from mcp_workbench.seeing.page.sign_in import PageUser
 from mcp_workbench.signin.flow_io import SignInFailed
 
+if TYPE_CHECKING:
+    from mcp_workbench.team.policy.approval import WaitingCall
+    from mcp_workbench.team.policy.shared_approvals import CallElsewhere
+
 # The lines of a server that has failed, and of a server that is looked at.
 MAX_FAILURE_LINES: Final = 20
 MAX_SHOWN_LOG_LINES: Final = 200
-# Of a call that waits for approval; all of it is shown by `mcp-workbench team approve --show`.
+# Of a call that waits for approval, unasked: the state is sent again whenever something changes.
 MAX_SHOWN_CALL: Final = 16 * 1024
 # Stopping a server is bounded by its sequence of signals; this is somewhat more.
 PAGE_STOP_TIMEOUT: Final = 10.0
@@ -65,6 +69,7 @@ MAX_VERIFIED_BYTES: Final = 64 * 1024 * 1024
 _KIND_NAMES: Final = {"tools": "tool", "prompts": "prompt", "resources": "resource", "resourceTemplates": "template"}
 # The files of skills are resources.
 _SHOWN_KINDS: Final = tuple(_KIND_NAMES)
+NOT_WAITING: Final = "no call waits under this id: it has expired, or its client has answered"
 NOT_YOURS: Final = "only the user who runs the workbench may do that"
 NOT_A_PERSON: Final = (
     "this page was opened by a process that cannot be told from a server's (it runs with no_new_privs), and servers "
@@ -302,43 +307,46 @@ class WorkbenchOnPage:
     # ── what waits for a person ──
 
     def _approvals(self, user: PageUser) -> Iterable[Json]:
+        for call, place, client, until in self._waiting_calls(user):
+            is_short = call.whole is not None and len(call.whole) <= MAX_SHOWN_CALL
+            yield {
+                "kind": "approval",
+                "id": call.id,
+                **place,
+                "arguments": _as_sent(call.whole) if call.whole is not None and is_short else call.arguments,
+                # What `arguments` leaves out: nothing, what is told on request, or what was too large to be kept.
+                "rest": "" if is_short else "kept" if call.whole is not None else "lost",
+                "principal": call.principal or LOCAL,
+                "client": _client(client),
+                "at": call.at,
+                "rule": call.rule,
+                "expires": round(until, 1),
+            }
+
+    def _waiting_calls(
+        self, user: PageUser
+    ) -> Iterable[tuple[WaitingCall | CallElsewhere, dict[str, str], bytes, float]]:
+        """Each with its place, its client, and until when it waits by the wall clock."""
         if not user.is_owner:
             return
         for gateway in self._gateways():
             access = gateway.gate.access
             for each in () if access is None else access.approvals.waiting_calls():
-                whole = each.whole if each.whole is not None and len(each.whole) <= MAX_SHOWN_CALL else None
-                request = each.request
-                yield {
-                    "kind": "approval",
-                    "id": each.id,
-                    "toolbox": "" if request is None else request.toolbox,
-                    "server": "" if request is None else request.server,
-                    "tool": each.place if request is None else request.item,
-                    # As it will be sent, with nothing that a browser would hide.
-                    "arguments": each.arguments if whole is None else one_line(whole.decode(errors="backslashreplace")),
-                    "principal": each.principal or LOCAL,
-                    "client": "" if request is None else _client(request.client),
-                    "at": each.at,
-                    "rule": each.rule,
-                    "expires": round(each.at + each.expires - each.began, 1),
-                }
+                request, until = each.request, each.at + each.expires - each.began
+                if request is None:
+                    yield each, _place_of("", "", each.place), b"", until
+                else:
+                    yield each, _place_of(request.toolbox, request.server, request.item), request.client, until
             shared = gateway.gate.shared_approvals
             for call in () if shared is None else shared.calls():
-                whole = call.whole if call.whole is not None and len(call.whole) <= MAX_SHOWN_CALL else None
-                yield {
-                    "kind": "approval",
-                    "id": call.id,
-                    "toolbox": call.toolbox,
-                    "server": call.server,
-                    "tool": call.item,
-                    "arguments": call.arguments if whole is None else one_line(whole.decode(errors="backslashreplace")),
-                    "principal": call.principal or LOCAL,
-                    "client": _client(call.client),
-                    "at": call.at,
-                    "rule": call.rule,
-                    "expires": round(call.until, 1),
-                }
+                yield call, _place_of(call.toolbox, call.server, call.item), call.client, call.until
+
+    def approval(self, user: PageUser, id: str) -> Json:
+        self._owner_only(user)
+        for call, *_ in self._waiting_calls(user):
+            if call.id == id and call.whole is not None:
+                return {"arguments": _as_sent(call.whole)}
+        raise Unavailable(404, NOT_WAITING)
 
     def _troubles(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
         for (toolbox, server), found in places.items():
@@ -396,7 +404,7 @@ class WorkbenchOnPage:
             if reply.decided is not None:
                 by = reply.decided.partition(" by ")[2]
                 raise Unavailable(409, f"this call has been {reply.decided} already", by=by)
-        raise Unavailable(404, "no call waits under this id: it has expired, or its client has answered")
+        raise Unavailable(404, NOT_WAITING)
 
     # ── servers ──
 
@@ -705,6 +713,15 @@ def _client(info: bytes) -> str:
     from mcp_workbench.engine.session.client_name import client_name
 
     return client_name(info) or ""
+
+
+def _place_of(toolbox: str, server: str, tool: str) -> dict[str, str]:
+    return {"toolbox": toolbox, "server": server, "tool": tool}
+
+
+def _as_sent(call: bytes) -> str:
+    """As it will be sent, with nothing that a browser would hide."""
+    return one_line(call.decode(errors="backslashreplace"))
 
 
 def _profile(found: _Place) -> str | None:

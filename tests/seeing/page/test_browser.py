@@ -74,6 +74,26 @@ def test_approval_shows_the_whole_call(page: Page) -> None:
     assert "policy[2]" in text
 
 
+def test_long_call_is_shown_whole_on_request(page: Page, api: ScriptedApi) -> None:
+    whole = json.dumps({"text": "x" * 100_000 + "the end"})
+    api.answers["GET /api/approval"] = (200, {"arguments": whole})
+    first, *others = api.state["waiting"]
+    api.change(waiting=[{**first, "arguments": whole[:4000] + "… and 96,018 characters more", "rest": "kept"}, *others])
+    approval(page).get_by_role("button", name="Show the whole call").click()
+    approval(page).get_by_text("the end").wait_for()
+
+    assert page.locator(":focus").get_attribute("aria-label") == "Arguments of the call"
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_call_that_was_not_kept_whole_says_so(page: Page, api: ScriptedApi) -> None:
+    first, *others = api.state["waiting"]
+    api.change(waiting=[{**first, "rest": "lost"}, *others])
+    approval(page).get_by_text("nobody can see the rest").wait_for()
+
+    assert approval(page).get_by_role("button", name="Show the whole call").count() == 0
+
+
 @pytest.mark.parametrize(
     ("label", "decision"), [("Allow once", "once"), ("Allow for an hour", "hour"), ("Deny", "deny")]
 )

@@ -129,8 +129,9 @@ def test_decision_on_the_page_reaches_the_client(browser: Browser, config: Path,
     client = LineClient(config, asks=True)
     try:
         with opened(browser, page_address(client)) as (page, _):
-            asked = client.use("works", "tool_2", text="careful")
+            asked = client.use("works", "tool_2", text="long" * 10_000 + "careful")
             card = page.get_by_role("article", name="May it run? box/works/tool_2")
+            card.get_by_role("button", name="Show the whole call").click()
             card.get_by_text("careful").wait_for()
             card.get_by_role("button", name=button).click()
             answer = client.answer(asked)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mcp_workbench.seeing.page.site import SIGN_IN, SIGN_IN_FORM
 from tests.seeing.page.scripted_api import WEB
 
-MAX_BYTES = 100_000
+# With the form that signs in.
+MAX_BYTES = 100 * 1024
 SCRIPTS = sorted(WEB.glob("*.js"))
 # Each of them makes markup or code of a text, which here is always a text of somebody else.
 FORBIDDEN = re.compile(
@@ -48,7 +50,9 @@ def test_modules_import_only_modules_that_exist() -> None:
 
 
 def test_files_stay_within_their_budget() -> None:
-    assert sum(path.stat().st_size for path in WEB.iterdir()) <= MAX_BYTES
+    form = len(SIGN_IN.encode()) + len(SIGN_IN_FORM.encode())
+
+    assert form + sum(path.stat().st_size for path in WEB.iterdir()) <= MAX_BYTES
 
 
 def test_wheel_has_the_files(tmp_path: Path) -> None:

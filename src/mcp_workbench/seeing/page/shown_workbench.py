@@ -51,6 +51,9 @@ class PageWorkbench(Protocol):
 
     async def call(self, user: PageUser, wanted: Json) -> Json: ...
 
+    def approval(self, user: PageUser, id: str) -> Json:
+        """The whole arguments of a call that waits for approval."""
+
     async def decide(self, user: PageUser, id: str, decision: str) -> Json: ...
 
     def server(self, user: PageUser, toolbox: str, server: str) -> Json: ...

@@ -61,7 +61,7 @@ _KINDS: Final = {
     "png": b"image/png",
 }
 _ASSET: Final = re.compile(r"[a-z0-9_-]+\.(html|css|js|svg|png)")
-_SIGN_IN: Final = """<!doctype html>
+SIGN_IN: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Sign in · MCP Workbench</title><link rel="stylesheet" href="/web/style.css"></head>
 <body class="sign-in"><main><h1>MCP Workbench</h1>
@@ -69,7 +69,7 @@ _SIGN_IN: Final = """<!doctype html>
 <p>On the machine of the workbench, <code>mcp-workbench page</code> opens this page and signs you in.</p>{form}
 </main></body></html>
 """
-_FORM: Final = """
+SIGN_IN_FORM: Final = """
 <form method="post" action="/login"><label>Key or token
 <input type="password" name="key" required autofocus autocomplete="current-password"></label>
 <button class="primary">Sign in</button></form>"""
@@ -142,6 +142,7 @@ class PageSite:
             "/api/server": lambda session, given: workbench.server(
                 session.user, given.text("toolbox"), given.text("server")
             ),
+            "/api/approval": lambda session, given: workbench.approval(session.user, given.text("id")),
             "/api/lock": lambda session, given: workbench.lock_changes(session.user),
             "/api/tokens": lambda session, given: workbench.tokens(session.user),
             "/api/audit": self._audit,
@@ -245,7 +246,7 @@ class PageSite:
 
     def _form(self, said: str) -> bytes:
         """`said` is our own text."""
-        return _SIGN_IN.format(said=escape(said), form=_FORM if self._takes_keys else "").encode()
+        return SIGN_IN.format(said=escape(said), form=SIGN_IN_FORM if self._takes_keys else "").encode()
 
     # ── what is shown ──
 

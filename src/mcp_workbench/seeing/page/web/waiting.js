@@ -1,6 +1,6 @@
 /* Waiting for you: what stands still until a person decides. */
 
-import { actions, el, reconcile, replace, replaceIfChanged, tile } from "./dom.js";
+import { actions, append, el, reconcile, replace, replaceIfChanged, tile } from "./dom.js";
 import { jsonBlock, sentence, sideBySide, textBlock } from "./content.js";
 import { clock, count, firstLine, path, plural, seconds, since } from "./format.js";
 import { hostList } from "./hosts.js";
@@ -29,11 +29,24 @@ function approval(item) {
 	return card(item, "warn", "May it run?",
 		el("p", el("strong", item.client || "a client"), " asks for ", el("strong", item.principal), ` at ${clock(item.at, true)}`,
 			item.rule && [", because of ", el("code", item.rule)], left),
-		jsonBlock(item.arguments, { label: "Arguments of the call", whole: true }),
+		wholeCall(item),
 		decisions(
 			{ label: "Allow once", class: "primary", run: decide("once", "Allowed once.") },
 			{ label: "Allow for an hour", run: decide("hour", "Allowed for an hour.") },
 			{ label: "Deny", class: "danger", run: decide("deny", "Denied.") }));
+}
+
+/** All of the arguments, of which the state has only the beginning if they are long. */
+function wholeCall(item) {
+	const place = el("div");
+	const show = (text) => replace(place, jsonBlock(text, { label: "Arguments of the call", whole: true }));
+	show(item.arguments);
+	if (item.rest === "lost") append(place, el("p.bad", "This is only its beginning: the call is too large to be kept, so nobody can see the rest."));
+	if (item.rest === "kept") append(place, actions({ label: "Show the whole call", run: async () => {
+		show((await get(`api/approval?id=${item.id}`)).arguments);
+		place.querySelector("pre").focus();
+	} }));
+	return place;
 }
 
 /** Addresses come from servers: only those a browser may safely follow become links. */
