@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mcp_workbench.app.page_serving import REMEMBERED_SECONDS, OwnPage
 from mcp_workbench.app.page_workbench import WorkbenchOnPage
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.token_report import measure
@@ -22,9 +25,9 @@ from mcp_workbench.seeing.page import sign_in
 from mcp_workbench.seeing.page.site import MAX_REQUESTS_OF_ONE
 from mcp_workbench.seeing.page.streams import MAX_STREAMS_OF_ONE
 from tests.app.page_client_of_tests import KEYS, TOKENS, Browser, endpoint, key_in, own_page
-from tests.engine.transport.http.server.raw_client import Response
+from tests.engine.transport.http.server.raw_client import Response, raw_client
 from tests.support.client import Json
-from tests.support.in_process_workbench import Server, tool
+from tests.support.in_process_workbench import Server, tool, workbench_with
 
 pytestmark = pytest.mark.processes
 
@@ -98,6 +101,39 @@ async def test_a_session_that_was_ended_is_over(tmp_path: Path) -> None:
     async with own_page(tmp_path, boxes()) as browser:
         assert (await browser.post("/logout", {})).status == 200
         assert (await browser.get("/api/state")).status == 401
+
+
+async def test_a_workbench_listens_where_the_page_of_the_one_before_did_and_signs_nobody_in(tmp_path: Path) -> None:
+    file = tmp_path / "shared.page"
+    async with workbench_with(tmp_path, boxes()) as agent:
+        pages = [OwnPage(agent.gateway.runtime, lambda: [agent.gateway], str(file)) for _ in range(4)]
+        try:
+            await pages[0].reopen()
+            assert pages[0].address is None, "no page was open before"
+            address = await pages[0].open(0, [], by="ada", may_decide=True)
+            assert file.stat().st_mode & 0o777 == 0o600
+            await pages[1].reopen()
+            assert pages[1].address is None, "somebody listens there"
+            await pages[0].close()
+            await pages[1].reopen()
+            assert pages[1].address == address.partition("login")[0]
+            port = int(file.read_text())
+            async with raw_client(port) as client:
+                browser = Browser(client, port)
+                told = await browser.get("/api/state")
+                assert told.status == 401 and "mcp-workbench page" in told.json["error"]
+                assert (await browser.get("/login" + address.partition("/login")[2])).status == 401
+            await pages[1].close()
+            for written in ("0", "99999", "-1", "nonsense", ""):
+                file.write_text(written)
+                await pages[2].reopen()
+            file.write_text(str(port))
+            os.utime(file, (0, time.time() - REMEMBERED_SECONDS - 1))
+            await pages[2].reopen()
+            assert pages[2].address is None, "its tabs have ended"
+        finally:
+            for page in pages:
+                await page.close()
 
 
 # ── other sites ──

@@ -5,9 +5,13 @@ Owns the listener and when the page is loaded: with the first request for it. Wh
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.transport.http.server.authentication import (
     ANONYMOUS,
     DEFAULT_PRINCIPAL,
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 # Beside the port of `serve --http`. The same each time: an open page finds a workbench that was restarted.
 PAGE_PORT: Final = 8421
+# As long as a session: tabs that are older have ended in any case.
+REMEMBERED_SECONDS: Final = 12 * 3600.0
 _LOOPBACK: Final = "127.0.0.1"
 NO_PAGE: Final = 'its configuration says `"page": false`'
 _PATHS: Final = ("/", "/login", "/logout")
@@ -99,7 +105,9 @@ def _caller(principal: str) -> PageUser:
 class OwnPage:
     """The page of our own user, on loopback, opened by `mcp-workbench page`."""
 
-    def __init__(self, runtime: Runtime, gateways: Callable[[], list[Gateway]]) -> None:
+    def __init__(self, runtime: Runtime, gateways: Callable[[], list[Gateway]], remembered: str | None = None) -> None:
+        """`remembered`: the file that has the port, for the workbench that takes our place."""
+        self._remembered = remembered
         self._runtime = runtime
         self._gateways = gateways
         self._server: HttpServer | None = None
@@ -132,9 +140,34 @@ class OwnPage:
             await self.close()
         if self._server is None:
             self._server = await self._listen(port)
+        await aside(self._remember)
         # Of whoever opened it the user counts: the command has ended by the time that somebody decides.
         user = PageUser("", is_owner=True, name=f"{by.partition(' (')[0]} on the page", may_decide=may_decide)
         return f"{self.address}login?code={self._lazy.site.sign_ins.new_code(user)}"
+
+    async def reopen(self) -> None:
+        """Listen where the workbench before us did, if its page was open: tabs that have lost it learn which command
+        signs them in again. Nobody is signed in by this."""
+        port = await aside(self._remembered_port)
+        if port is not None:
+            with contextlib.suppress(ConfigError):
+                self._server = await self._start(port)
+
+    def _remember(self) -> None:
+        if self._remembered is not None and self._server is not None:
+            with contextlib.suppress(OSError):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+                with os.fdopen(os.open(self._remembered, flags, 0o600), "w") as file:
+                    file.write(str(self._server.port))
+
+    def _remembered_port(self) -> int | None:
+        try:
+            assert self._remembered is not None
+            with open(self._remembered, "rb") as file:
+                age, written = time.time() - os.fstat(file.fileno()).st_mtime, file.read(6)
+        except OSError:
+            return None
+        return int(written) if age < REMEMBERED_SECONDS and written.isdigit() and 0 < int(written) < 1 << 16 else None
 
     async def _listen(self, port: int) -> HttpServer:
         try:

@@ -9,10 +9,12 @@ import os
 import stat
 import sys
 
-# The shared workbench's socket, the lock it holds while it runs, and the file by which `up` requests it.
+# The shared workbench's socket, the lock it holds while it runs, the file by which `up` requests it, and the port of its
+# page while that is open.
 SOCKET = "shared.sock"
 LOCK = "shared.lock"
 WANTED = "shared.up"
+PAGE = "shared.page"
 # `sun_path` has 108 bytes on Linux and 104 on macOS, including the terminating zero.
 LONGEST_SOCKET_PATH = 103
 # In the environment of servers and their children: the configurations served by the outer workbenches. Serving one of

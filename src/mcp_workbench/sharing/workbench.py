@@ -28,7 +28,7 @@ from mcp_workbench.engine.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.file_watch import Fingerprint, Watched, fingerprint
 from mcp_workbench.engine.jsonrpc.messages import encode
-from mcp_workbench.engine.process_context import LOCK, WANTED, WITHIN, make_private
+from mcp_workbench.engine.process_context import LOCK, PAGE, WANTED, WITHIN, make_private
 from mcp_workbench.engine.socket_peers import may_ask, peer_uid
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import ConfigError
@@ -97,6 +97,7 @@ class SocketPlace:
         self._lock = lock
         self.path: str = listener.getsockname()
         self.folder = os.path.dirname(self.path)
+        self.page_file = os.path.join(self.folder, PAGE)
         self._file = _identity(self.path)
         # `mcp-workbench up` leaves this file; it is gone with the folder.
         self._is_wanted = os.path.lexists(os.path.join(self.folder, WANTED))
@@ -195,6 +196,7 @@ class SharedWorkbench(ProcessOwner):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accept_timer: asyncio.TimerHandle | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self._page: OwnPage | None = None
 
     @property
     def own_info(self) -> bytes:
@@ -204,9 +206,11 @@ class SharedWorkbench(ProcessOwner):
         return encode(self.status())
 
     def _make_page(self) -> OwnPage:
-        from mcp_workbench.app.page_serving import OwnPage
+        if self._page is None:
+            from mcp_workbench.app.page_serving import OwnPage
 
-        return OwnPage(self.catalogs.runtime, lambda: self.catalogs.gateways)
+            self._page = OwnPage(self.catalogs.runtime, lambda: self.catalogs.gateways, self._place.page_file)
+        return self._page
 
     async def look_up(self) -> None:
         await self.catalogs.read_manifests()
@@ -224,6 +228,9 @@ class SharedWorkbench(ProcessOwner):
             self.catalogs.runtime.pool.serve_many()
             # Always: whoever looks later wants to know what has happened before.
             _ = self.catalogs.runtime.count_calls()
+            if os.path.lexists(self._place.page_file):
+                # Before somebody can ask for the page.
+                await self._make_page().reopen()
             await self.catalogs.runtime.open_status_socket()
             self._listen()
             if self._kept is not None:
@@ -239,6 +246,8 @@ class SharedWorkbench(ProcessOwner):
                 self._place.remove()
                 self._listener.close()
             log.info("shutting down: %s", self._reason)
+            if self._page is not None:
+                await self._page.close()
             self.catalogs.close()
             self._budgets.close()
             for client in list(self.clients):
@@ -485,6 +494,9 @@ class SharedWorkbench(ProcessOwner):
             await self._answer(connection, f"{KEEP} {encode(reported).decode()}")
         elif hello.command in (DOWN, RESTART):
             count = len(self.clients)
+            if hello.command == DOWN:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._place.page_file)
             goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE
             self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
             # Kept open until we are gone, which is what the command waits for.

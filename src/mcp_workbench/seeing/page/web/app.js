@@ -66,7 +66,8 @@ function drawStatus() {
 	document.documentElement.dataset.status = store.status;
 	const region = document.getElementById("connection");
 	if (store.status === "lost") {
-		replace(region, el("p", el("strong", "Connection lost. "), store.why || "What you see is as it was; the page tries again by itself."));
+		replace(region, el("p", el("strong", "Connection lost. "), store.why ||
+			["What you see is as it was; the page tries again by itself. If that lasts, run ", el("code", "mcp-workbench page"), "."]));
 	} else if (store.status === "expired") {
 		replace(region, el("p", el("strong", "Your session has ended. "), "Run ", el("code", "mcp-workbench page"), " or ",
 			el("a", { href: "./", target: "_blank", rel: "noopener" }, "sign in in another tab"), "; this page then goes on, with what you typed."));
