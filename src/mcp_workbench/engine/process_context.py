@@ -9,8 +9,8 @@ import os
 import stat
 import sys
 
-# The shared workbench's socket, the lock it holds while it runs, the file by which `up` requests it, and the port of its
-# page while that is open.
+# The shared workbench's socket, the lock it holds while it runs, the file by which `up` requests it, and the port of
+# its page while that is open.
 SOCKET = "shared.sock"
 LOCK = "shared.lock"
 WANTED = "shared.up"
