@@ -90,6 +90,8 @@ class Server:
         self.calls: list[tuple[str, Json]] = []
         # The ids of the calls that were cancelled.
         self.cancelled: list[Any] = []
+        # Called with the client's answers to what it asks.
+        self.on_answer: Callable[[Json], None] = lambda answer: None
         # What it was asked beside tools: the method, and the item.
         self.asked: list[tuple[str, str]] = []
         self.links: list[_Link] = []
@@ -126,6 +128,8 @@ class _Link:
             self._answer(message["id"], message["method"], message.get("params") or {})
         elif message.get("method") == "notifications/cancelled":
             self._server.cancelled.append(message["params"]["requestId"])
+        elif "method" not in message:
+            self._server.on_answer(message)
 
     def _answer(self, id: Any, method: str, params: Json) -> None:
         if method in self._server.others:

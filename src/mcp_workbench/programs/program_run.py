@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from asyncio import timeout
 from collections import Counter
-from time import monotonic
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Raw
@@ -37,8 +38,6 @@ MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 MAX_PROGRAMS_OF_ONE: Final = 2
 MAX_PROGRAMS: Final = 4
 DEFAULT_ANSWER_TOKENS: Final = 2_000
-# How often a program whose time is over is looked at while its user is asked.
-HELD_INTERVAL: Final = 1.0
 # How many of the tools that a program has called are named in an error.
 _MAX_NAMED_TOOLS_DONE: Final = 8
 # What to do instead of what the interpreter does not know.
@@ -51,6 +50,29 @@ _INSTEAD: Final = {
 
 class LimitReached(Exception):
     """Ends a program; the message names the limit."""
+
+
+class ProgramTime:
+    """How long a program may still run. It stands still while its user is asked."""
+
+    def __init__(self, bound: asyncio.Timeout, clock: Callable[[], float]) -> None:
+        """`bound`: ends the program at a time of this clock."""
+        self._bound = bound
+        self._clock = clock
+        # While its user is asked.
+        self._left: float | None = None
+
+    def note_asked(self, is_asked: bool) -> None:
+        """Its user is asked something from now on, or nothing any more."""
+        due = self._bound.when()
+        if self._bound.expired():
+            return
+        if is_asked and due is not None:
+            self._left = due - self._clock()
+            self._bound.reschedule(None)
+        elif not is_asked and self._left is not None:
+            self._bound.reschedule(self._clock() + self._left)
+            self._left = None
 
 
 class Programs:
@@ -108,7 +130,6 @@ class ProgramRun:
         self.id = secrets.token_hex(6)
         self._done: Counter[str] = Counter()
         self._made = 0
-        self._deadline = 0.0
         self._origins: dict[tuple[str, str, str], None] = {}
 
     def record(self, code: str) -> None:
@@ -129,7 +150,20 @@ class ProgramRun:
     async def through(self, worker: Worker, code: str) -> dict[str, Any]:
         """Run it to its end, as the worker tells it. Raises `LimitReached` and `WorkerEnded`."""
         settings = self._settings
-        self._deadline = monotonic() + settings.seconds
+        bound = timeout(settings.seconds)
+        time = ProgramTime(bound, asyncio.get_running_loop().time)
+        try:
+            async with bound:
+                return await self._through(worker, code, time)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise LimitReached(
+                f"the program has run for {settings.seconds:g} s, the longest allowed (`programs.seconds`)"
+            ) from None
+
+    async def _through(self, worker: Worker, code: str, time: ProgramTime) -> dict[str, Any]:
+        settings = self._settings
         worker.send(
             {
                 "code": code,
@@ -141,12 +175,12 @@ class ProgramRun:
             }
         )
         while True:
-            message: dict[str, Any] = await self._in_time(worker.receive())
+            message = await worker.receive()
             if "end" in message:
                 return message
-            worker.send(await self._answered(message))
+            worker.send(await self._answered(message, time))
 
-    async def _answered(self, message: dict[str, Any]) -> dict[str, object]:
+    async def _answered(self, message: dict[str, Any], time: ProgramTime) -> dict[str, object]:
         self._made += 1
         if self._made > self._settings.calls:
             raise LimitReached(
@@ -156,37 +190,15 @@ class ProgramRun:
             name, arguments = b'"open_toolbox"', {"query": message["find"]}
         else:
             name, arguments = b'"use_tool"', {"tool": message.get("call"), "arguments": message.get("arguments")}
-        inner, task = self._begin(name, Raw(encode(arguments)))
-        await self._in_time(task, inner)
+        inner = self._call.inner({"name": Raw(name), "arguments": Raw(encode(arguments))})
+        inner.route.program, inner.on_asked = self.id, time.note_asked
+        try:
+            await make_call(self._router, self._call, inner)
+        finally:
+            inner.on_asked = None
+            time.note_asked(False)
         self._call.report(self._made, 0)
         return await self._value(inner)
-
-    def _begin(self, name: bytes, arguments: Raw) -> tuple[InnerCall, asyncio.Task[None]]:
-        inner = self._call.inner({"name": Raw(name), "arguments": arguments})
-        inner.route.program = self.id
-        return inner, asyncio.ensure_future(make_call(self._router, self._call, inner))
-
-    async def _in_time(self, work: Any, inner: InnerCall | None = None) -> Any:
-        """Wait for something until the time of the program is over, which stands still while its user is asked."""
-        task = asyncio.ensure_future(work)
-        try:
-            while not task.done():
-                began = monotonic()
-                await asyncio.wait({task}, timeout=max(self._deadline - began, 0.0))
-                if task.done():
-                    break
-                if inner is None or not _is_held(inner):
-                    raise LimitReached(
-                        f"the program has run for {self._settings.seconds:g} s, the longest allowed "
-                        "(`programs.seconds`)"
-                    )
-                await asyncio.wait({task}, timeout=HELD_INTERVAL)
-                self._deadline += monotonic() - began
-            return task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
 
     async def _value(self, inner: InnerCall) -> dict[str, object]:
         kind, payload = inner.ended.result()
@@ -259,9 +271,3 @@ class ProgramRun:
                 cause += f"; {instead}" if instead else ""
         line, source = error.get("line"), str(error.get("source") or "").strip()
         return f"line {line}: `{source}`\n{cause}" if isinstance(line, int) and source else cause
-
-
-def _is_held(inner: InnerCall) -> bool:
-    """Whether a step waits for a decision about this call."""
-    passage = inner.route.passage
-    return isinstance(passage, Passage) and passage.decision == "undecided" and passage.asked > 0

@@ -104,6 +104,8 @@ class Call:
     def can_be_asked(self, method: str) -> bool:
         return True
 
+    def note_question(self, is_open: bool) -> None: ...
+
     def send_again(self) -> None: ...
 
     def on_result(self, result: Raw) -> None:

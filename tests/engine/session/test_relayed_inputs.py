@@ -135,6 +135,7 @@ async def test_questions_of_a_call_that_is_cancelled_are_withdrawn() -> None:
         def __init__(self) -> None:
             self.route = SimpleNamespace(entry=SimpleNamespace(label="box/server", config=ServerConfig(name="server")))
             self.open: set[bytes] = set()
+            self.notes: list[bool] = []
 
         def relay_request(self, asker: object, id: bytes, method: str, params: Raw) -> bool:
             self.open.add(id)
@@ -142,6 +143,9 @@ async def test_questions_of_a_call_that_is_cancelled_are_withdrawn() -> None:
 
         def relay_cancel(self, asker: object, id: bytes, params: Raw) -> None:
             self.open.remove(id)
+
+        def note_question(self, is_open: bool) -> None:
+            self.notes.append(is_open)
 
     asked: Any = Asked()
     needed = read_input_needed(Raw(b'{"inputRequests":{"a":{"method":"m"},"b":{"method":"m"}}}'))
@@ -151,4 +155,5 @@ async def test_questions_of_a_call_that_is_cancelled_are_withdrawn() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+    assert asked.notes == [True, False]
     assert asked.open == set()

@@ -51,6 +51,9 @@ class ForwardedCall(ClientPeer, Protocol):
     def can_be_asked(self, method: str) -> bool:
         """Whether a question of the server can belong to this request."""
 
+    def note_question(self, is_open: bool) -> None:
+        """A question to its user is open from now on, or one of them is not any more."""
+
     def send_again(self) -> None:
         """The server certainly did not accept the request: send it again when the server is back."""
 

@@ -182,6 +182,7 @@ class ServerQuestions:
         self.held.clear()
         questions, self._open = self._open, {}
         for id, question in questions.items():
+            _note(question, is_open=False)
             question.peer.relay_cancel(self._traffic, id, SERVER_GONE)
 
     def _ask(self, id: bytes, method: str, params: Raw | None, candidates: list[ForwardedExchange]) -> bool:
@@ -193,9 +194,11 @@ class ServerQuestions:
             return False
         now = self._traffic.loop.time()
         # Recorded first, because the answer may arrive before this returns.
-        self._open[id] = _Question(correspondent, candidates, now)
+        question = self._open[id] = _Question(correspondent, candidates, now)
+        _note(question, is_open=True)
         if not correspondent.relay_request(self._traffic, id, method, params):
-            self._open.pop(id, None)
+            if self._open.pop(id, None) is not None:
+                _note(question, is_open=False)
             return False
         for exchange in candidates if id in self._open else ():
             exchange.deadline = now + QUESTION_TIMEOUT
@@ -263,10 +266,17 @@ class ServerQuestions:
         """Resume the timeouts of the calls that a question may have belonged to, unless another question is open."""
         held_up = {exchange for each in self._open.values() for exchange in each.exchanges}
         now = self._traffic.loop.time()
+        _note(question, is_open=False)
         for exchange in question.exchanges:
             exchange.latest += now - question.asked_at
             if exchange not in held_up:
                 exchange.deadline = now + exchange.timeout
+
+
+def _note(question: _Question, *, is_open: bool) -> None:
+    """Tell the calls that a question may belong to."""
+    for exchange in question.exchanges:
+        exchange.call.note_question(is_open)
 
 
 def _refusal(id: bytes, method: str) -> bytes:

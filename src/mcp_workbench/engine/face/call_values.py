@@ -32,7 +32,8 @@ def value_of(kind: str, payload: bytes, where: str, keep: Callable[[bytes], str]
     read = reading(payload)
     if is_error(payload):
         text = read.text or UNEXPLAINED
-        raise CallFailed(text if text.startswith("[") else f"[{where}] {text}")
+        # What a face refuses has reached no server.
+        raise CallFailed(text if text.startswith("[") or not where else f"[{where}] {text}")
     if select:
         try:
             return selected_from(read, select)

@@ -158,6 +158,8 @@ class InnerCall(RoutedCall, Protocol):
     ended: asyncio.Future[tuple[Literal["result", "error"], bytes]]
     # Its server lost its state since the client used it last.
     restarted: ServerEntry | None
+    # Called when its user begins to be asked something, and when all of that has an answer.
+    on_asked: Callable[[bool], None] | None
 
     def cancel(self, params: dict[str, Raw]) -> None: ...
 

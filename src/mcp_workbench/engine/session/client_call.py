@@ -391,6 +391,9 @@ class ClientCall(Struct, eq=False):
         self.was_resent = True
         self.session.router.send_again(self, self.route.decision.body)
 
+    def note_question(self, is_open: bool) -> None:
+        """Of its own call a client knows what it is asked."""
+
     def can_be_asked(self, method: str) -> bool:
         """Whether a server's question with this method can belong to this call."""
         may_ask = self.method in ANSWERS_INPUT_REQUIRED and method in NEEDED_CAPABILITY

@@ -7,6 +7,7 @@ server asks or reports meanwhile belongs to the client's own call, whose id the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Raw
@@ -32,6 +33,9 @@ class ClientInnerCall(ClientCall, kw_only=True):
     outer: ClientCall
     ended: asyncio.Future[Ended]
     restarted: ServerEntry | None = None
+    # Called when its user begins to be asked something, and when all of that has an answer.
+    on_asked: Callable[[bool], None] | None = None
+    open_questions: int = 0
 
     # ── answers of the server ──
 
@@ -139,7 +143,14 @@ class ClientInnerCall(ClientCall, kw_only=True):
             self.outer.relay_notification(traffic, method, params)
 
     def user(self) -> OwnQuestions:
-        return self.outer.user()
+        from mcp_workbench.engine.session.own_questions import OwnQuestions
+
+        return OwnQuestions(self.outer, self)
+
+    def note_question(self, is_open: bool) -> None:
+        self.open_questions += 1 if is_open else -1
+        if self.on_asked is not None and self.open_questions == is_open:
+            self.on_asked(is_open)
 
 
 def inner_call(outer: ClientCall, params: dict[str, Raw]) -> ClientInnerCall:

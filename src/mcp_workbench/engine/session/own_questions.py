@@ -53,8 +53,10 @@ class _OwnAsker:
 class OwnQuestions:
     """The user of one call (`steps.UserAsker`)."""
 
-    def __init__(self, call: ClientCall) -> None:
+    def __init__(self, call: ClientCall, held: ClientCall | None = None) -> None:
+        """`held`: the call that a step holds, if it is made for this one."""
         self._call = call
+        self._held = held or call
 
     def can_ask_user(self) -> bool:
         call = self._call
@@ -63,7 +65,11 @@ class OwnQuestions:
         return why_not(decode_object(call.caller.capabilities), "elicitation/create", None) is None
 
     async def ask_user(self, params: Raw) -> Raw | bytes | None:
-        return await _ask(self._call, params)
+        self._held.note_question(True)
+        try:
+            return await _ask(self._call, params)
+        finally:
+            self._held.note_question(False)
 
 
 async def _ask(call: ClientCall, params: Raw) -> Raw | bytes | None:

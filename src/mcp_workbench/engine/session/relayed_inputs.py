@@ -88,6 +88,7 @@ async def answers_to(call: ClientCall, asked: ClientCall, needed: InputNeeded) -
     loop = asyncio.get_running_loop()
     traffic = cast("Traffic", asker)
     asker.answers = {encode(key): loop.create_future() for key in requests}
+    call.note_question(True)
     try:
         for key, request in requests.items():
             if not asked.relay_request(traffic, encode(key), request.method, request.params):
@@ -97,6 +98,7 @@ async def answers_to(call: ClientCall, asked: ClientCall, needed: InputNeeded) -
             await asyncio.wait(asker.answers.values(), return_when=asyncio.FIRST_EXCEPTION)
         found = [waiting.result() for waiting in asker.answers.values() if waiting.done()]
     finally:
+        call.note_question(False)
         for id, waiting in asker.answers.items():
             if not waiting.done():
                 asked.relay_cancel(traffic, id, _ENDED)

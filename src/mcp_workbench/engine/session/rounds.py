@@ -91,6 +91,7 @@ class Round:
 
     def answered(self, key: str, result: Raw) -> None:
         """Store the client's answer to one of the questions."""
+        self._call.note_question(False)
         # Copied, because a `Raw` is a view of the whole message, and would keep it in memory.
         self._answers[key] = Raw(bytes(result))
         self._finish_if_complete()
@@ -137,6 +138,7 @@ class Round:
         question = _RoundQuestion(self, key)
         self._questions.append(question)
         params = _for_legacy_client(request)
+        self._call.note_question(True)
         self._call.session.questions.ask(question, request.method, params, self._call.id)
 
     def _finish_if_complete(self) -> None:

@@ -172,6 +172,7 @@ async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNe
     question = _PageQuestion(agreed=asyncio.get_running_loop().create_future())
     questions = call.session.questions
     done = asyncio.ensure_future(pending.wait())
+    call.note_question(True)
     try:
         questions.ask(question, "elicitation/create", params, call.id)
         # The answer means that the user agreed to open the page (2025-11-25), not that they have signed in; and they
@@ -184,6 +185,7 @@ async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNe
         call.session.notify("notifications/elicitation/complete", messages.encode({"elicitationId": id}), call.id)
         return True
     finally:
+        call.note_question(False)
         done.cancel()
         questions.forget(question)
 
