@@ -85,6 +85,15 @@ def _server_json(home: Path) -> None:
     token = {"name": "TOKEN", "description": "Your key", "isRequired": True, "isSecret": True}
     package = {"registryType": "npm", "identifier": "@x/weather", "version": "1.0", "environmentVariables": [token]}
     _write(home, "server.json", {"name": "io.example/weather", "packages": [package]})
+    _answer_as(home, "npx", "")
+    _answer_as(home, "npm", json.dumps({"version": "1.0.0", "dist.integrity": "sha512-abc"}))
+
+
+def _answer_as(home: Path, program: str, answer: str) -> None:
+    path = home / "bin" / program
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    path.chmod(0o755)
 
 
 # Somebody tries every command and every action of one, and makes the mistakes that people make.

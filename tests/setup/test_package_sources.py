@@ -9,8 +9,8 @@ import pytest
 
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup import package_sources
-from mcp_workbench.setup.clients.server_json import described
-from mcp_workbench.setup.package_sources import Package, package_named, pinned
+from mcp_workbench.setup.clients.server_json import Package, described
+from mcp_workbench.setup.package_sources import package_named, pinned
 
 pytestmark = pytest.mark.processes
 

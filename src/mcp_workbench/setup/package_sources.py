@@ -13,12 +13,14 @@ import shutil
 import subprocess
 from typing import Any, Final
 
-from msgspec import MsgspecError, Struct
-from msgspec.json import decode, encode
+from msgspec import MsgspecError
+from msgspec.json import decode
+from msgspec.structs import replace
 
 from mcp_workbench.engine.config.environment import without_ours
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.package_rules import fault_of_name
+from mcp_workbench.setup.clients.server_json import Package
 
 # Asking takes a round trip or two; a mirror that hangs must not hold the command for ever.
 PACKAGE_TOOL_TIMEOUT: Final = 60.0
@@ -28,19 +30,6 @@ KINDS: Final = ("npm", "pypi", "oci")
 _EXACT_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
 _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\]+)", re.MULTILINE)
 _HASHES: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
-
-
-class Package(Struct, frozen=True):
-    """A package with the version that is pinned, and what identifies its content where that is known."""
-
-    kind: str
-    name: str
-    version: str = ""
-    integrity: tuple[str, ...] = ()
-
-    def server_json(self) -> bytes:
-        package = {"registryType": self.kind, "identifier": self.name, "version": self.version}
-        return encode({"name": self.name, "packages": [{**package, "transport": {"type": "stdio"}}]})
 
 
 def package_named(source: str) -> Package | None:
@@ -70,11 +59,22 @@ _EXAMPLES: Final = {
 def pinned(package: Package) -> tuple[Package, str | None]:
     """Return the package with the version that its registry has now, and why it could not be pinned if so. Raises
     `ConfigError` if there is no such package."""
-    ask = {"npm": _ask_npm, "pypi": _ask_uv, "oci": _ask_engine}[package.kind]
+    ask = {"npm": _ask_npm, "pypi": _ask_uv, "oci": _ask_engine}.get(package.kind)
+    if ask is None:
+        return package, None if is_exact(package) else f"nothing here tells the versions of {package.kind} packages"
+    if package.version == "latest":
+        package = replace(package, version="")
     try:
         return ask(package), None
     except _Unknown as error:
         return package, str(error)
+
+
+def is_exact(package: Package) -> bool:
+    """Whether it names one version, so that another is never run in its place."""
+    if package.kind == "pypi":
+        return package.version not in ("", "latest") and "*" not in package.version
+    return "@sha256:" in package.name or _EXACT_VERSION.fullmatch(package.version) is not None
 
 
 def integrity_of(package: str) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -324,7 +325,7 @@ def test_what_a_stranger_describes_is_added_only_after_yes(
     monkeypatch.setenv("FAKE_KEYRING_FAULT", "")
     done = shell("add", "weather", described(home), "--toolbox", "web", typed=answer)
     assert done.status == 2 and "error: nothing was added" in done.stderr, done.stderr
-    assert "Add it, and start it once? [y/N]" in done.stderr and path.read_text() == COMMENTED
+    assert "Start it once, to see its tools? [y/N]" in done.stderr and path.read_text() == COMMENTED
     assert not (home / "keys").exists() and shell("secret", "list").stdout == ""
 
 
@@ -364,8 +365,11 @@ class Registry(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         status, answer = 404, b"{}"
-        if self.path == "/v0/servers/io.example%2Fweather/versions/latest":
-            status, answer = 200, json.dumps({"server": SERVER_JSON, "_meta": {}}).encode()
+        for each in (SERVER_JSON, PLAIN):
+            if self.path == f"/v0/servers/{quote(str(each['name']), safe='')}/versions/latest":
+                status, answer = 200, json.dumps({"server": each, "_meta": {}}).encode()
+        if status == 200:
+            pass
         elif self.path.startswith("/v0/servers?search=git+hub&"):
             counted = {"server": {**SERVER_JSON, "description": "Tells it"}, "_meta": {"x": {"downloads": 12345}}}
             other = {"server": {"name": "io.other/odd", "packages": [{"registryType": "deb", "identifier": "x"}]}}
@@ -584,10 +588,11 @@ def pinned(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         (home / "bin" / name).chmod(0o755)
     tried: list[dict[str, Any]] = []
 
-    def started(path: str, toolbox: str, name: str, *, as_path: str | None = None) -> int:
+    def started(path: str, toolbox: str, name: str, *, as_path: str | None = None) -> str:
         assert as_path == str(config_of(home)), "its private home is that of the configuration"
         tried.append(json.loads(Path(path).read_bytes())["toolboxes"][toolbox]["mcpServers"][name])
-        return int("broken" in tried[-1]["args"][-1])
+        address = tried[-1].get("url", "")
+        return "needs sign-in" if "sign-in" in address else "failed" if "broken" in str(tried[-1]) else "ready"
 
     monkeypatch.setattr("mcp_workbench.cli.commands.add._started", started)
     return tried
@@ -619,6 +624,84 @@ def test_a_package_that_does_not_start_is_not_added(home: Path, pinned: list[dic
     assert done.status == 2 and "there is no terminal to ask" in done.stderr and len(pinned) == 1
     assert shell("add", "memory", "npm:broken", "--toolbox", "desk", "--yes", "--no-check").status == 0
     assert len(pinned) == 1
+
+
+PLAIN = {
+    "name": "io.example/plain",
+    "packages": [{"registryType": "npm", "identifier": "@x/plain", "version": "1.0.0"}],
+}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("source", ["server.json", "io.example/plain", "npm:@x/plain"])
+def test_a_package_goes_the_same_way_wherever_it_is_named(
+    home: Path, pinned: list[dict[str, Any]], registry: str, source: str
+) -> None:
+    path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
+    before = path.read_bytes()
+    (home / "server.json").write_text(json.dumps(PLAIN))
+    expected = {"command": "npx", "args": ["-y", "--", "@x/plain@1.3.0"], "sandbox": "contained"}
+    words = ["add", "plain", str(home / source) if "." in source and "/" not in source else source]
+    done = shell(*words, "--toolbox", "desk", typed="n\n")
+    assert done.status == 2 and pinned == [expected] and path.read_bytes() == before, done.stderr
+    assert done.stderr.count("[y/N]") == 1 and "Add it? [y/N]" in done.stderr
+    assert "npx -y -- @x/plain@1.3.0\n" in done.stderr.partition("Add it?")[0]
+    assert shell(*words, "--toolbox", "desk", typed="y\n").status == 0
+    assert '"sandbox": "contained"' in path.read_text() and pinned == [expected] * 2
+    assert json.loads((path.parent / "workbench.lock").read_text())["toolboxes"]["desk"]["plain"] == {
+        "package": "npm:@x/plain@1.3.0",
+        "integrity": ["sha512-abc"],
+        "sandbox": "contained",
+    }
+
+
+@pytest.mark.processes
+def test_a_package_gets_a_key_only_after_a_yes_and_the_key_is_stored_only_after_another(
+    home: Path, pinned: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, file = written(home), described(home)
+    before = path.read_bytes()
+    monkeypatch.setattr("getpass.getpass", lambda prompt: "my-own-key")
+    done = shell("add", "weather", file, "--toolbox", "web", typed="y\nf\n\nn\n")
+    assert done.status == 2 and path.read_bytes() == before and not (path.parent / "secrets").exists(), done.stderr
+    assert done.stderr.index("to see its tools?") < done.stderr.index("units (") < done.stderr.index("Add it?")
+    assert pinned[0]["env"] == {"WEATHER": "my-own-key", "PLACE": "Berlin"} and pinned[0]["sandbox"] == "contained"
+    done = shell("add", "weather", file, "--toolbox", "web", typed="y\nf\n\ny\n")
+    assert done.status == 0 and "my-own-key" not in path.read_text() + done.stdout + done.stderr
+    assert (path.parent / "secrets/weather.env").read_text() == "WEATHER='my-own-key'\n"
+
+
+@pytest.mark.processes
+def test_a_container_with_options_of_a_stranger_is_started_only_after_a_yes(
+    home: Path, pinned: list[dict[str, Any]]
+) -> None:
+    path = written(home)
+    answer = '["x@sha256:' + "a" * 64 + '"]'
+    (home / "bin" / "docker").write_text(f"#!/bin/sh\n[ $1 = pull ] || echo '{answer}'\n")
+    (home / "bin" / "docker").chmod(0o755)
+    package = {"registryType": "oci", "identifier": "docker.io/x/y", "version": "1.0"}
+    mounts = {"runtimeArguments": [{"type": "named", "name": "-v", "value": "/:/host"}]}
+    (home / "plain.json").write_text(json.dumps({"packages": [package]}))
+    (home / "mounts.json").write_text(json.dumps({"packages": [{**package, **mounts}]}))
+    done = shell("add", "y", home / "mounts.json", "--toolbox", "web", typed="n\n")
+    assert done.status == 2 and not pinned and "the container gets /:/host of this machine" in done.stderr
+    done = shell("add", "y", home / "plain.json", "--toolbox", "web", typed="y\n")
+    assert done.status == 0 and pinned[0]["args"][-1] == "docker.io/x/y@sha256:" + "a" * 64, done.stderr
+    assert "sandbox" not in path.read_text(), "a container has limits of its own"
+
+
+def test_an_address_shows_its_tools_before_it_is_asked_about(home: Path, pinned: list[dict[str, Any]]) -> None:
+    path = written(home)
+    before = path.read_bytes()
+    words = ["add", "docs", "https://docs.example/mcp", "--toolbox", "web"]
+    assert shell(*words, typed="n\n").status == 2 and path.read_bytes() == before
+    assert shell(*words).status == 2 and len(pinned) == 1, "without a terminal nothing is asked, and nothing connected"
+    assert shell(*words, typed="y\n").status == 0 and len(pinned) == 2 and "docs.example" in path.read_text()
+    done = shell("add", "no", "https://broken.example/mcp", "--toolbox", "web", "--yes")
+    assert done.status == 2 and "it cannot be used" in done.stderr and "--no-check" in done.stderr
+    done = shell("add", "mine", "https://sign-in.example/mcp", "--toolbox", "web", typed="")
+    assert done.status == 0 and "[y/N]" not in done.stderr and "auth login web/mine" in done.stderr
+    assert "it shows its tools only once you have signed in" in done.stderr
 
 
 def test_a_package_whose_program_is_missing_is_one_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """`mcp-workbench add`: add a server to the configuration: a program, a URL, a package, a `server.json` or a
 name of the MCP registry.
 
-Owns the sequence: parse the source, show the server and get consent, ask for required values, store secrets, write the
-file, start the server once. `own_configuration` edits the file; `setup.clients.server_json` interprets a `server.json`.
+Owns the sequence: parse the source, show the server, ask for required values, start it once and get consent, store
+secrets, write the file. `own_configuration` edits the file; `setup.clients.server_json` interprets a `server.json`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
@@ -35,11 +35,11 @@ from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.foreign_text import literal, variable_name
 from mcp_workbench.setup.clients.literal_secrets import secrets_of
 from mcp_workbench.setup.clients.package_rules import sandbox_proposal
-from mcp_workbench.setup.clients.server_json import Described, Input, Way, described
+from mcp_workbench.setup.clients.server_json import Described, Input, Package, Way, described
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, proposed
 from mcp_workbench.setup.file_replacement import read_file, replace_file
 from mcp_workbench.setup.own_configuration import OwnConfiguration, lock_folder, own_configuration
-from mcp_workbench.setup.package_sources import Package, package_named, pinned
+from mcp_workbench.setup.package_sources import is_exact, package_named, pinned
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 from mcp_workbench.team.lock.lock_file import LockedServer, merged, read_lock, written
@@ -50,7 +50,23 @@ _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 _SHORT_TEXT: Final = 100
 # Some servers have dozens; secret ones are listed first.
 _MOST_OPTIONAL: Final = 8
+_CONTAINERS: Final = ("docker", "podman")
 _FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
+
+
+class _Wanted(Struct, frozen=True):
+    """A server to be added: its entry with the secrets in it, and as it is written once they are stored."""
+
+    entry: dict[str, Any]
+    stored: Callable[[SecretStore], dict[str, Any]]
+    package: Package | None = None
+    # Who wrote what is shown of it: users know their own programs and addresses.
+    is_strangers: bool = False
+
+    @property
+    def is_tried_first(self) -> bool:
+        """Whether it is asked about once its tools are known. A program of the user's own is simply added."""
+        return self.is_strangers or "url" in self.entry
 
 
 def run(parsed: Parsed) -> int:
@@ -62,39 +78,30 @@ def run(parsed: Parsed) -> int:
     headers = dict(named_value(each, "--header", "=:") for each in parsed.values("header"))
     # Before asking questions and storing secrets.
     file.check_writable()
+    state = ""
     # If the server is not added after all, stored secrets are deleted again.
     with SecretStore(os.path.dirname(file.path), note=partial(remark, "note")) as store:
-        package = None if source is None else package_named(source)
-        if package is not None:
-            if not parsed.has("no-check"):
-                _require_program(package)
-            package, why = pinned(package)
-            if why is not None:
-                remark("warning", f"the version is not pinned: {why}")
-        entry = _entry(name, source, words, file, given, headers, store, parsed, package)
-        toolbox, description = _toolbox(file, name, entry, parsed.value("toolbox"))
+        wanted = _wanted(name, source, words, file, given, headers, parsed)
+        toolbox, description = _toolbox(file, name, wanted.entry, parsed.value("toolbox"))
         _refuse_doubles(file, name, toolbox)
         # With the secrets still in it, because errors in the entry must be reported before anything is stored.
-        file.check(file.with_server(toolbox, description, name, entry))
-        is_package = package is not None
-        if is_package and not parsed.has("no-check"):
-            _try_contained(file.path, toolbox, name, entry, parsed)
-        entry = store.taken_from(name, entry)
+        file.check(file.with_server(toolbox, description, name, wanted.entry))
+        if wanted.is_tried_first and not parsed.has("no-check"):
+            state = _tried(file.path, toolbox, name, wanted, parsed)
+        entry = store.taken_from(name, wanted.stored(store))
         store.write()
         file.write(file.with_server(toolbox, description, name, entry))
     _report_added(file, toolbox, name, entry, store)
-    if package is not None and package.kind != "oci" and package.integrity:
-        _record(file.path, toolbox, name, package)
-    return 0 if parsed.has("no-check") or is_package else _started(file.path, toolbox, name)
-
-
-def _require_program(package: Package) -> None:
-    """Raises `UsageError` if nothing here runs such a package."""
-    programs = [way.program for way in described(package.server_json(), package.name).ways]
-    if programs and not any(map(shutil.which, programs)):
-        from mcp_workbench.setup.doctor_checks import WHERE_FROM
-
-        raise UsageError(f"nothing was added: the program `{programs[0]}` is missing", hint=WHERE_FROM[programs[0]])
+    if wanted.package is not None and wanted.package.kind != "oci" and wanted.package.integrity:
+        _record(file.path, toolbox, name, wanted.package)
+    if not state and not parsed.has("no-check"):
+        state = _started(file.path, toolbox, name)
+    if state == SIGN_IN_NEEDED:
+        remark("hint", f"mcp-workbench auth login {toolbox}/{name} signs you in")
+    elif state == "failed":
+        remark("hint", f"correct it in {file.path}, or run mcp-workbench remove {toolbox}/{name}")
+        return FAILED
+    return 0
 
 
 def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
@@ -111,48 +118,80 @@ def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
     return name, sources[0] if sources else None, words
 
 
-def _entry(
+def _wanted(
     name: str,
     source: str | None,
     words: list[str],
     file: OwnConfiguration,
     given: dict[str, str],
     headers: dict[str, str],
-    store: SecretStore,
     parsed: Parsed,
-    package: Package | None,
-) -> dict[str, Any]:
-    """Return the server's entry as it will be written to the file."""
-    if source is None:
-        entry: dict[str, Any] = {"command": words[0], "args": words[1:]} if words[1:] else {"command": words[0]}
-    elif source.startswith(("http://", "https://")):
-        entry = {"url": source}
-    else:
-        server = _described(source, file.registry, package)
-        _refuse_doubles(file, name, parsed.value("toolbox"))
-        way, answers = _chosen(server), {**headers, **given}
-        _refuse_wrong_values(way, answers)
+) -> _Wanted:
+    if source is None or source.startswith(("http://", "https://")):
+        entry: dict[str, Any] = {"command": words[0], "args": words[1:]} if source is None else {"url": source}
+        if entry.get("args") == []:
+            del entry["args"]
+        entry = _with_options(entry, given, headers, parsed.value("share"))
+        return _Wanted(entry, lambda store: entry)
+    server = _described(source, file.registry)
+    _refuse_doubles(file, name, parsed.value("toolbox"))
+    way, answers = _chosen(server), {**headers, **given}
+    if way.program and not parsed.has("no-check"):
+        _require_program(way)
+    _refuse_wrong_values(way, answers)
+    for why in server.left_out:
+        remark("warning", why)
+    if way.package is not None:
+        way = _pinned(way, way.package)
 
-        def completed(entry: dict[str, Any]) -> dict[str, Any]:
-            """Add the values from the command line that the `server.json` has no place for."""
-            own = {each.name for each in way.inputs}
-            entry["args"] = [*entry.get("args", []), *words]
-            entry = {key: value for key, value in entry.items() if value != []}
-            more, more_headers = ({key: each[key] for key in each if key not in own} for each in (given, headers))
-            return _with_options(entry, more, more_headers, parsed.value("share"))
-
-        for why in server.left_out:
-            remark("warning", why)
-
-        _list_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
-        # Show the server before asking for its values: users should not type a key for something they would not start.
-        hidden = [each for each in secrets_of({"env": answers, "args": words}) if "${" not in each]
-        is_package = package is not None
-        _agree(server.name or name, completed(_outline(way, answers)), hidden, parsed, is_tried_first=is_package)
-        entry = completed(_with_values(name, way, answers, store))
+    def completed(entry: dict[str, Any]) -> dict[str, Any]:
+        """Add what the `server.json` has no place for: values from the command line, and the sandbox."""
+        own = {each.name for each in way.inputs}
+        entry["args"] = [*entry.get("args", []), *words]
+        entry = {key: value for key, value in entry.items() if value != []}
+        more, more_headers = ({key: each[key] for key in each if key not in own} for each in (given, headers))
+        entry = _with_options(entry, more, more_headers, parsed.value("share"))
         # A package from a registry is a stranger's program; a container has limits of its own.
-        return {**entry, "sandbox": "contained"} if is_package and way.program not in ("docker", "podman") else entry
-    return _with_options(entry, given, headers, parsed.value("share"))
+        return {**entry, "sandbox": "contained"} if way.program and way.program not in _CONTAINERS else entry
+
+    _list_optional([each for each in way.inputs if not each.is_required and each.name not in answers])
+    # Show the server before asking for its values: users should not type a key for something they would not start.
+    hidden = [each for each in secrets_of({"env": answers, "args": words}) if "${" not in each]
+    _show_strangers(server.name or name, completed(_outline(way, answers)), hidden)
+    if parsed.has("no-check"):
+        _consent("Add it?", parsed)
+    elif answers or _missing(way, answers) or way.has_options:
+        # It gets something of the user's, or its runner is told what to do: not before they have agreed.
+        _consent("Start it once, to see its tools?", parsed)
+    values = {**answers, **_asked(_missing(way, answers))}
+
+    def filled_in(keep: Callable[[str, str], str]) -> dict[str, Any]:
+        return completed(way.entry(_written(way, answers, values, keep)))
+
+    return _Wanted(
+        filled_in(lambda variable, value: literal(value)),
+        lambda store: filled_in(partial(store.keep, name)),
+        way.package,
+        is_strangers=True,
+    )
+
+
+def _require_program(way: Way) -> None:
+    """Raises `UsageError` if nothing here runs such a package."""
+    if shutil.which(way.program) is None:
+        from mcp_workbench.setup.doctor_checks import WHERE_FROM
+
+        raise UsageError(f"nothing was added: the program `{way.program}` is missing", hint=WHERE_FROM[way.program])
+
+
+def _pinned(way: Way, package: Package) -> Way:
+    """Return the way with the version that its registry has now, and what that contains."""
+    exact, why = pinned(package)
+    if why is not None:
+        what = "its content is not recorded" if is_exact(package) else "the version is not pinned"
+        remark("warning", f"{what}: {why}")
+        return way
+    return way if way.at is None else replace(way.at(exact), package=exact)
 
 
 def _record(path: str, toolbox: str, name: str, package: Package) -> None:
@@ -167,7 +206,8 @@ def _record(path: str, toolbox: str, name: str, package: Package) -> None:
         remark("warning", f"the content of the package is not recorded: {error.message}")
         return
     locked = (None if lock is None else lock.server(toolbox, name)) or LockedServer()
-    locked = replace(locked, package=package_of(server), integrity=list(package.integrity), sandbox="contained")
+    profile = "" if server.sandbox is None else server.sandbox.profile
+    locked = replace(locked, package=package_of(server), integrity=list(package.integrity), sandbox=profile)
     replace_file(target.path, seen, written(merged(lock, target, {(toolbox, name): locked})), lock_folder())
     if seen is None:
         # Others who check out the configuration must be able to read it.
@@ -175,8 +215,8 @@ def _record(path: str, toolbox: str, name: str, package: Package) -> None:
     remark("note", f"its content is recorded in `{target.path}`: another one is not started")
 
 
-def _described(source: str, registry: str, package: Package | None) -> Described:
-    if package is not None:
+def _described(source: str, registry: str) -> Described:
+    if (package := package_named(source)) is not None:
         return described(package.server_json(), source)
     if source.endswith(".json") or os.path.isfile(source):
         content = read_file(source)
@@ -228,30 +268,25 @@ def _outline(way: Way, answers: Mapping[str, str]) -> dict[str, Any]:
     return way.entry({each.name: shown(each) for each in way.inputs if each.is_required or each.name in answers})
 
 
-def _with_values(name: str, way: Way, answers: Mapping[str, str], store: SecretStore) -> dict[str, Any]:
-    """Return the entry with all required values."""
-    asked = _asked(_missing(way, answers))
-    values = {}
+def _written(
+    way: Way, answers: Mapping[str, str], values: Mapping[str, str], keep: Callable[[str, str], str]
+) -> dict[str, str]:
+    """Return the values as they are written in the entry; secrets are kept elsewhere."""
+    found = {}
     for each in way.inputs:
-        if each.name in answers and "${" in answers[each.name]:
+        if "${" in answers.get(each.name, ""):
             # In `--env KEY='${VAR}'` it refers to a variable; typed at a prompt, the same characters are the value
             # itself.
-            values[each.name] = answers[each.name]
-        elif (value := {**answers, **asked}.get(each.name)) is not None:
-            kept = store.keep(name, variable_name(each.name) or "VALUE", value) if each.is_secret else literal(value)
-            values[each.name] = kept
-    return way.entry(values)
+            found[each.name] = answers[each.name]
+        elif (value := values.get(each.name)) is not None:
+            found[each.name] = keep(variable_name(each.name) or "VALUE", value) if each.is_secret else literal(value)
+    return found
 
 
-def _agree(
-    title: str, entry: dict[str, Any], hidden: list[str], parsed: Parsed, *, is_tried_first: bool = False
-) -> None:
-    """Show what a third party describes before it gets into the configuration, from where any client starts it. Raises
-    `UsageError` unless the user agrees; one that is tried first in a sandbox is asked about afterwards."""
+def _show_strangers(title: str, entry: dict[str, Any], hidden: list[str]) -> None:
+    """Show what a third party describes before it gets into the configuration, from where any client starts it."""
     lines = preview(entry, of_stranger=True, hidden=hidden)
     remark("note", "\n".join([f"{title} is", *(f"  {one_line(line)}" for line in lines)]))
-    if not is_tried_first or parsed.has("no-check"):
-        _consent("Add it?" if parsed.has("no-check") else "Add it, and start it once?", parsed)
 
 
 def _consent(question: str, parsed: Parsed) -> None:
@@ -267,24 +302,32 @@ def _consent(question: str, parsed: Parsed) -> None:
         raise UsageError("nothing was added")
 
 
-def _try_contained(target: str, toolbox: str, name: str, entry: dict[str, Any], parsed: Parsed) -> None:
-    """Start it once in its sandbox, from a configuration of its own, and show what it offers and costs before the user
-    is asked. Raises `UsageError` unless it works and the user agrees."""
+def _tried(target: str, toolbox: str, name: str, wanted: _Wanted, parsed: Parsed) -> str:
+    """Start or connect it once, from a configuration of its own, and show what it offers and costs before the user is
+    asked. Returns its state. Raises `UsageError` unless it works and the user agrees."""
     if not parsed.has("yes") and not sys.stdin.isatty():
         _consent("", parsed)
     with tempfile.TemporaryDirectory(prefix="mcp-workbench-", ignore_cleanup_errors=True) as folder:
         path = os.path.join(folder, FILE_NAME)
-        box = {"description": name, "mcpServers": {name: entry}}
+        box = {"description": name, "mcpServers": {name: wanted.entry}}
         with open(path, "wb") as file:
             file.write(encode({"toolboxes": {toolbox: box}}))
         # With the private home that it will have there: what it installs now is not installed again.
-        status = _started(path, toolbox, name, as_path=target)
-    if status:
+        state = _started(path, toolbox, name, as_path=target)
+    if state == "failed":
+        hint = "add it with --no-check"
+        if "url" in wanted.entry:
+            raise UsageError("nothing was added: it cannot be used", hint=hint)
         raise UsageError(
-            "nothing was added: it does not start" + (" in the sandbox `contained`" if "sandbox" in entry else ""),
-            hint=f"add it with --no-check; mcp-workbench doctor --sandbox try {toolbox}/{name} finds out what it needs",
+            "nothing was added: it does not start"
+            + (" in the sandbox `contained`" if "sandbox" in wanted.entry else ""),
+            hint=f"{hint}; mcp-workbench doctor --sandbox try {toolbox}/{name} finds out what it needs",
         )
-    _consent("Add it?", parsed)
+    if state == SIGN_IN_NEEDED:
+        remark("note", "it shows its tools only once you have signed in")
+    if wanted.is_strangers or state != SIGN_IN_NEEDED:
+        _consent("Add it?", parsed)
+    return state
 
 
 def _search(parsed: Parsed) -> int:
@@ -428,8 +471,9 @@ def _report_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[s
         remark("note", f"stored in {store.whereabouts()}, and referred to: {', '.join(store.kept)}")
 
 
-def _started(path: str, toolbox: str, name: str, *, as_path: str | None = None) -> int:
-    """Start the server once, and show what it offers. `as_path`: as a server of this configuration."""
+def _started(path: str, toolbox: str, name: str, *, as_path: str | None = None) -> str:
+    """Start the server once, and show what it offers. Returns its state: `ready`, `needs sign-in` or `failed`.
+    `as_path`: as a server of this configuration."""
     from mcp_workbench.cli.commands.check import connect, show
     from mcp_workbench.cli.engine import Engine
 
@@ -441,21 +485,15 @@ def _started(path: str, toolbox: str, name: str, *, as_path: str | None = None) 
     (finding,), _ = connect(config, engine, remember=True, redactor=redactor, only=entry)
     screen = stdout()
     show(screen, [finding])
-    if finding.state == SIGN_IN_NEEDED:
-        remark("hint", f"mcp-workbench auth login {toolbox}/{name} signs you in")
-        return 0
     if finding.state != "ready":
-        # One that is tried first is in no file yet.
-        if as_path is None:
-            remark("hint", f"correct it in {path}, or run mcp-workbench remove {toolbox}/{name}")
-        return FAILED
+        return finding.state
     texts = {tool: decode(raw, type=dict[str, Raw]).get("description", Raw(b'""')) for tool, raw in entry.tools.items()}
     costs = {tool: definition_tokens(raw) for tool, raw in entry.tools.items()}
     rows: list[list[Part]] = [[(tool, "name"), str(costs[tool]), _short(text)] for tool, text in texts.items()]
     screen.blank()
     screen.table(["tool", "tokens", ""], rows)
     remark("note", f"{plural(len(rows), 'tool')}, {sum(costs.values()):,} tokens in a flat list")
-    return 0
+    return finding.state
 
 
 def _short(description: Raw) -> str:

@@ -115,14 +115,15 @@ after -- behind a package, a server.json or a registry name are more arguments f
 You are asked for what a server.json requires, unless --env or --header provides it. Secrets go to the keychain or, if
 there is none, to a file that only you can read, and the configuration refers to them; write --env 'TOKEN=${TOKEN}' to
 refer to a variable yourself. Without --toolbox, the server goes to the toolbox for its purpose if there is one, or else
-to the only one. At the end the server is started once and its tools are shown.
-
-What a server.json or the registry describes was written by somebody else: you are shown the whole command or address
-with its variables and headers, and asked before anything else is. Packages that could load other code than their own
-are refused. Without a terminal, --yes is needed.
+to the only one.
 
 A package is pinned to the version that its registry has now, and started once in the sandbox contained; you see its
-tools and what they cost before you are asked. It stays in that sandbox.
+tools and what they cost before you are asked. It stays in that sandbox. An address is connected to and asked about in
+the same way; a program of your own is added, then started. Without a terminal, --yes is needed.
+
+What a server.json or the registry describes was written by somebody else: you are shown the whole command or address
+with its variables and headers, and asked first if it would get a value of yours. Packages that could load other code
+than their own are refused.
 
 Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
 """,
@@ -138,7 +139,7 @@ Exit code: 0; 1 if the server was added and does not work, or the registry canno
             Flag("header", "NAME=VALUE", "an HTTP header to send to it; may be repeated", repeats=True),
             Flag("share", "WITH", "who shares one process: project, user or session"),
             CONFIG,
-            Flag("yes", None, "add what a server.json or a registry describes, without asking"),
+            Flag("yes", None, "add it without asking"),
             Flag("no-check", None, "do not start it"),
         ),
         # Any number: everything after `--` belongs to the program.

@@ -93,6 +93,20 @@ class _ServerJson(Struct):
     remotes: list[_Transport] = []
 
 
+class Package(Struct, frozen=True):
+    """A package of a registry; of an image, `name` holds the tag or digest. `integrity` identifies the content, where
+    that is known."""
+
+    kind: str
+    name: str
+    version: str = ""
+    integrity: tuple[str, ...] = ()
+
+    def server_json(self) -> bytes:
+        package = {"registryType": self.kind, "identifier": self.name, "version": self.version}
+        return msgspec.json.encode({"name": self.name, "packages": [{**package, "transport": {"type": "stdio"}}]})
+
+
 class Way(Struct, frozen=True):
     """A way to get to the server: a package that a program runs, or an address. `entry` makes an entry of ours from
     values by name of input, each as it is to be written in the file."""
@@ -102,6 +116,11 @@ class Way(Struct, frozen=True):
     program: str
     inputs: tuple[Input, ...]
     entry: Callable[[Mapping[str, str]], dict[str, Any]]
+    package: Package | None = None
+    # The same with another version of the package.
+    at: Callable[[Package], Way] | None = None
+    # Whether the description has words for the runner itself.
+    has_options: bool = False
 
 
 class Described(Struct, frozen=True):
@@ -143,9 +162,10 @@ def _of_package(package: _Package) -> Way | str:
     label = f"{package.registry_type} package {package.identifier} {package.version}".rstrip()
     if package.transport.kind != _STDIO:
         return f"the {label} speaks {package.transport.kind}, and only programs that speak stdio are started"
-    if package.registry_type not in RUNNERS:
+    kind = package.registry_type
+    if kind not in RUNNERS:
         return f"the {label} is of a kind that cannot be run here"
-    runners = RUNNERS[package.registry_type]
+    runners = RUNNERS[kind]
     if package.runtime_hint not in ("", *runners) and package.runtime_arguments:
         return f"the {label} has arguments for `{package.runtime_hint}`, which is not {' or '.join(runners)}"
     program = package.runtime_hint if package.runtime_hint in runners else runners[0]
@@ -153,6 +173,9 @@ def _of_package(package: _Package) -> Way | str:
     package.runtime_arguments = _paired(package.runtime_arguments)
     if fault := _fault(package, program):
         return f"the {label} {fault}"
+    if kind == "oci" and package.version and ":" not in package.identifier.rpartition("/")[2]:
+        # Only without a tag or a digest of its own.
+        package.identifier = f"{package.identifier}:{package.version}"
     inputs = [*_inputs(package.runtime_arguments), *_inputs(package.package_arguments), *_inputs(variables)]
 
     def entry(values: Mapping[str, str]) -> dict[str, Any]:
@@ -161,7 +184,13 @@ def _of_package(package: _Package) -> Way | str:
         command, *arguments = _command(program, package, before, after, list(env))
         return {"command": command, "args": arguments} | ({"env": env} if env else {})
 
-    return Way(label, program, _once(inputs), entry)
+    def at(exact: Package) -> Way:
+        way = _of_package(msgspec.structs.replace(package, identifier=exact.name, version=exact.version))
+        assert isinstance(way, Way), "only the version differs"
+        return way
+
+    named = Package(kind, package.identifier, "" if kind == "oci" else package.version)
+    return Way(label, program, _once(inputs), entry, named, at, bool(package.runtime_arguments))
 
 
 def _paired(many: Sequence[_Written]) -> list[_Written]:
@@ -214,10 +243,8 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
         case "docker" | "podman":
             # A container has no environment except what it is given by name.
             passed = [word for each in env for word in ("-e", each)]
-            # Only without a tag or a digest of its own.
-            package_name = f"{name}:{version}" if version and ":" not in name.rpartition("/")[2] else name
             # `-i` keeps stdin open, `--rm` leaves no stopped containers behind.
-            start = [program, "run", "-i", "--rm", *passed]
+            start, package_name = [program, "run", "-i", "--rm", *passed], name
         case "dnx":
             # `dnx` accepts options anywhere before `--`.
             own = ["--", *after] if after else []
