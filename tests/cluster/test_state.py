@@ -291,6 +291,97 @@ async def test_common_values_that_were_lost_are_shown_as_lost_and_those_out_of_r
         await until(lambda: shown[-1] == {})
 
 
+@asynccontextmanager
+async def following(state: ClusterState) -> AsyncIterator[list[dict[str, bytes]]]:
+    """What is shown to a follower, of a state that writes and beats only when the test says so."""
+    shown: list[dict[str, bytes]] = []
+    task = asyncio.create_task(state._follow())
+    state.follow(NAMED_KEY, shown.append)
+    try:
+        yield shown
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await state.link.close()
+
+
+def idle(server: StateServer) -> ClusterState:
+    return ClusterState(ValkeyLink(f"valkey://127.0.0.1:{server.port}/0"), Seal(KEY, "test"), "test")
+
+
+@pytest.mark.parametrize("how", ["killed", "emptied"])
+async def test_loss_is_shown_of_a_value_that_was_written_after_it_was_read(how: str) -> None:
+    async with state_server() as server:
+        state = idle(server)
+        async with following(state) as shown:
+            await state.beat()
+            state.keep(NAMED_KEY, "", "a", b"1")
+            await until(lambda: shown and shown[-1] == {"a": b"1"})
+            await state._flush()
+            if how == "emptied":
+                await server.command("FLUSHALL")
+            else:
+                await server.kill()
+                with pytest.raises(StateAway):
+                    await state.beat()
+                await server.start()
+            await state.beat()
+            await until(lambda: shown[-1] == {})
+
+
+async def test_loss_is_shown_though_another_has_written_as_often_since() -> None:
+    async with state_server() as server:
+        state, other = idle(server), idle(server)
+        async with following(state) as shown:
+            other.keep(NAMED_KEY, "", "a", b"1")
+            await other._flush()
+            await state.beat()
+            await until(lambda: shown and shown[-1] == {"a": b"1"} and NAMED_KEY in state._read_at)
+            await server.command("FLUSHALL")
+            other.keep(NAMED_KEY, "", "b", b"2")
+            await other._flush()
+            await other.link.close()
+            await state.beat()
+            await until(lambda: shown[-1] == {"b": b"2"})
+
+
+async def test_nothing_unforeseen_ends_heartbeats_or_writing_or_reading(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running() as (_, instances):
+        one, other = await instances.start(), await instances.start()
+        left = {"the heartbeat": 2, "a follower": 2, "a listener": 2}
+
+        def fail(name: str) -> None:
+            if left[name]:
+                left[name] -= 1
+                raise RuntimeError(name)
+
+        def describe() -> bytes:
+            fail("the heartbeat")
+            return b""
+
+        def changed(values: dict[str, bytes]) -> None:
+            fail("a follower")
+            shown.append(values)
+
+        shown: list[dict[str, bytes]] = []
+        one.on_told("subject", lambda body: fail("a listener"))
+        one.follow(NAMED_KEY, changed)
+        monkeypatch.setattr(one, "describe", describe)
+        other.keep(NAMED_KEY, "", "a", b"1")
+        await until(lambda: shown and shown[-1] == {"a": b"1"} and not left["the heartbeat"])
+        async with asyncio.timeout(PATIENCE):
+            while left["a listener"]:
+                other.tell("subject", b"")
+                await asyncio.sleep(0.05)
+        told = one._told
+        await until(lambda: one._told > told)
+        failures = [each for each in caplog.records if "please report this" in each.message]
+        assert len(failures) == 6
+        caplog.clear()
+
+
 async def test_common_value_is_written_again_before_its_time_is_over() -> None:
     async with running() as (server, instances):
         old = Seal(KEY, "test", lambda: time.time() - 0.6 * NAMED_KEY.lifetime)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import random
 import shutil
 import signal
 import socket
@@ -46,10 +47,12 @@ _OTHER_FORMAT = (
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Below those that the kernel gives to connections and to port 0: there, somebody else's would often be first."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 async def wait_for_port(port: int) -> None:
@@ -83,6 +86,7 @@ class StateServer:
         quiet = asyncio.subprocess.DEVNULL
         self.process = await asyncio.create_subprocess_exec(*command, stdin=quiet, stdout=quiet, stderr=quiet)
         await wait_for_port(self.port)
+        assert self.process.returncode is None, f"somebody else has port {self.port}"
 
     async def kill(self) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -199,7 +203,7 @@ class Machines:
         environment = {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
         environment |= {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
         environment["XDG_DATA_HOME"] = str(folder / "data")
-        command = workbench_command(config, "--http", f"127.0.0.1:{port}", "--token", "operator", *flags)
+        command = workbench_command(config, "--http", f"127.0.0.1:{port or free_port()}", "--token", "operator", *flags)
         if format != SEAL_FORMAT:
             at = command.index("-m")
             command[at : at + 2] = ["-c", _OTHER_FORMAT.format(format)]

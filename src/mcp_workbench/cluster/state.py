@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from msgspec import MsgspecError, Struct
@@ -170,6 +170,8 @@ class ClusterState(LastingState):
             for place, value in batch.items():
                 if self._pending.get(place, b"") is value:
                     self._take(place)
+                # What was read before it had arrived is not what there is now.
+                self._read_at.pop(place[0], None)
 
     def _written(self, place: _Place, value: bytes | None) -> list[tuple[str | bytes | int, ...]]:
         kind, principal, name = place
@@ -334,22 +336,22 @@ class ClusterState(LastingState):
         while not self._is_over:
             await self._has_changes.wait()
             self._has_changes.clear()
-            try:
-                for kind in [kind for kind in self._followers if kind not in self._read_at]:
-                    await self._read_followed(kind)
-            except StateAway:
+            for kind in [kind for kind in self._followers if kind not in self._read_at]:
                 # The next heartbeat that succeeds sets the event again.
-                pass
-            except Exception:
-                log.exception("changed state could not be read; please report this")
+                await self._survive(self._read_followed(kind), "changed state could not be read")
 
     async def _read_followed(self, kind: StateKind) -> None:
         # The count first: of a change in between, the next heartbeat finds a higher one.
         count, found = await self.link.run([("GET", self._counter(kind)), ("HGETALL", self._listed_at(kind, ""))])
-        values = await self._opened(kind, "", found)
+        # At once: whatever happens from now on takes it away again, so that the kind is read anew.
         self._read_at[kind] = count
-        for changed in self._followers[kind]:
-            changed(values)
+        try:
+            values = await self._opened(kind, "", found)
+            for changed in self._followers[kind]:
+                changed(values)
+        except Exception:
+            self._read_at.pop(kind, None)
+            raise
 
     # ── notices ──
 
@@ -423,27 +425,32 @@ class ClusterState(LastingState):
             await self._has_work.wait()
             self._has_work.clear()
             # The heartbeat notices when it is back, and sets the event again.
-            try:
-                await self._flush()
-            except StateAway:
-                pass
-            except Exception:
-                # What is left is written with the next: nobody would notice that writing has ended.
-                log.exception("state could not be written; please report this")
+            await self._survive(self._flush(), "state could not be written")
 
     async def _listen(self) -> None:
         while not self._is_over:
             if not self.link.is_away:
-                async for sealed in self.link.messages(self._channel):
-                    self._hear(sealed)
+                await self._survive(self._hear_all(), "notices could not be heard")
             if not self._is_over:
                 await asyncio.sleep(BEAT_INTERVAL)
 
+    async def _hear_all(self) -> None:
+        async for sealed in self.link.messages(self._channel):
+            self._hear(sealed)
+
     async def _beat(self) -> None:
         while not self._is_over:
-            with contextlib.suppress(StateAway):
-                await self.beat()
+            await self._survive(self.beat(), "the heartbeat failed")
             await asyncio.sleep(BEAT_INTERVAL)
+
+    async def _survive(self, step: Coroutine[Any, Any, None], failed: str) -> None:
+        """Each step is made again; nobody would notice that there are no more of them."""
+        try:
+            await step
+        except StateAway:
+            pass
+        except Exception:
+            log.exception("%s; please report this", failed)
 
     async def beat(self) -> None:
         """Say that we are there, and find out whether the server is, and still has what was left there. Raises
@@ -460,6 +467,10 @@ class ClusterState(LastingState):
         self._note_key(replies[-2 if followed else -1])
         if followed:
             self._note_counts(followed, replies[-1])
+        if last is None or was_away:
+            # Whoever begins anew also counts anew, and may have got as far as the one before.
+            self._read_at.clear()
+            self._has_changes.set()
         had_beaten, self._has_beaten = self._has_beaten, True
         if last is None and had_beaten:
             for keep_again in self._keep_again:

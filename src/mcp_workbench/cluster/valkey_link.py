@@ -38,6 +38,7 @@ SENTINEL_PORT: Final = 26379
 # Nodes of a Valkey or Redis Cluster.
 CLUSTER_SUFFIX: Final = "+cluster"
 NODE_PORT: Final = 6379
+_LEFT: Final = "this instance has left the cluster"
 Argument = str | bytes | int
 
 
@@ -121,7 +122,7 @@ class ValkeyLink:
         before = self._client, self._listening
         self._node = node
         self._client, self._listening = self._connect()
-        closing = asyncio.create_task(_close(*before))
+        closing = asyncio.create_task(_close_after(set(self._trips), *before))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
@@ -131,9 +132,6 @@ class ValkeyLink:
 
     async def run(self, commands: Sequence[tuple[Argument, ...]], *, is_probe: bool = False) -> list[Any]:
         """Run these in one round trip and return their replies. Raises `StateAway`."""
-        if self._is_closed:
-            # A connection that is made now would have no owner.
-            raise StateAway("this instance has left the cluster")
         if self.problem is not None and not is_probe:
             raise StateAway(self.problem)
         asked = _Asked(commands)
@@ -170,12 +168,15 @@ class ValkeyLink:
             async with asyncio.timeout(STATE_TIMEOUT):
                 async with self._turns:
                     while asked in self._asked:
+                        if self._is_closed:
+                            # A connection that is made now would have no owner.
+                            raise StateAway(_LEFT)
                         joined = [self._asked.popleft() for _ in range(min(MAX_JOINED, len(self._asked)))]
                         trip = asyncio.create_task(self._send(joined))
                         self._trips.add(trip)
                         trip.add_done_callback(self._trips.discard)
-                        # Others wait for it as well, whatever becomes of us.
-                        await asyncio.shield(trip)
+                        # Others wait for it as well, whatever becomes of us, and of it.
+                        await asyncio.wait([trip])
                 await asked.done.wait()
         finally:
             with contextlib.suppress(ValueError):
@@ -191,9 +192,9 @@ class ValkeyLink:
                     pipeline.execute_command(*command)
             async with asyncio.timeout(STATE_TIMEOUT):
                 replies = cast("list[Any]", await pipeline.execute(raise_on_error=False))
-        except (OSError, TimeoutError, _errors()) as error:
+        except (Exception, asyncio.CancelledError) as error:
             for asked in joined:
-                asked.failure = error
+                asked.failure = error if isinstance(error, Exception) else StateAway(_LEFT)
                 asked.done.set()
             return
         self.latency = time.monotonic() - began
@@ -245,6 +246,12 @@ class ValkeyLink:
         await asyncio.gather(*self._trips, return_exceptions=True)
         await asyncio.gather(*self._closing, return_exceptions=True)
         await _close(self._client, self._listening)
+
+
+async def _close_after(trips: set[asyncio.Task[None]], *clients: Valkey) -> None:
+    # The library does not close a connection that is being made.
+    await asyncio.gather(*trips, return_exceptions=True)
+    await _close(*clients)
 
 
 async def _close(*clients: Valkey) -> None:

@@ -1,0 +1,106 @@
+"""Connections to the state server have an owner until they are closed, and whoever waits for one hears of the end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from mcp_workbench.cluster import valkey_link as module
+from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
+from tests.cluster.test_state import clients_of, state_server
+from tests.support.cluster_machines import StateServer, needs_state_server
+
+pytestmark = [pytest.mark.processes, needs_state_server]
+
+PING = [("PING",)]
+ONE_TURN = 1
+
+
+@pytest.fixture(autouse=True)
+def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CONNECTIONS_TO_STATE", ONE_TURN)
+    # Nothing here ends by the clock.
+    monkeypatch.setattr(module, "STATE_TIMEOUT", 600.0)
+
+
+def link_to(server: StateServer) -> ValkeyLink:
+    return ValkeyLink(f"valkey://127.0.0.1:{server.port}/0")
+
+
+async def until_only_the_asker_is_left(server: StateServer) -> None:
+    async with asyncio.timeout(30):
+        while len(await clients_of(server)) > 1:
+            await asyncio.sleep(0.02)
+
+
+async def started(*callers: asyncio.Task[list[object]]) -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not any(caller.done() for caller in callers)
+
+
+async def test_caller_that_waits_for_its_turn_connects_to_nothing_after_the_end() -> None:
+    async with state_server() as server:
+        link = link_to(server)
+        async with link._turns:
+            caller = asyncio.create_task(link.run(PING))
+            await started(caller)
+            await link.close()
+        with pytest.raises(StateAway, match="has left the cluster"):
+            await caller
+        assert not link._trips
+        await until_only_the_asker_is_left(server)
+
+
+@pytest.mark.parametrize("gives_up", [False, True], ids=["starter stays", "starter gives up"])
+async def test_callers_of_a_joined_trip_end_at_once_with_the_link(gives_up: bool) -> None:
+    async with state_server() as server:
+        link = link_to(server)
+        await link.run(PING)
+        async with link._turns:
+            callers = [asyncio.create_task(link.run(PING)) for _ in range(3)]
+            await started(*callers)
+            server.signal(signal.SIGSTOP)
+        while not link._trips:
+            await asyncio.sleep(0)
+        await started(*callers)
+        assert not link._asked, "one trip for all of them"
+        waiting = asyncio.create_task(link.run(PING))
+        await started(waiting)
+        if gives_up:
+            callers[0].cancel()
+        closing = asyncio.create_task(link.close())
+        outcomes = await asyncio.gather(*callers, waiting, return_exceptions=True)
+        await closing
+        server.signal(signal.SIGCONT)
+        expected = [asyncio.CancelledError if gives_up else StateAway, StateAway, StateAway, StateAway]
+        assert [type(outcome) for outcome in outcomes] == expected
+        await until_only_the_asker_is_left(server)
+
+
+async def test_connection_that_is_being_made_is_closed_when_another_node_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from valkey.asyncio import Connection
+
+    connect, may_connect = Connection._connect, asyncio.Event()
+
+    async def slowly(connection: Connection) -> None:
+        await may_connect.wait()
+        await connect(connection)  # type: ignore[no-untyped-call]
+
+    async with state_server() as first, state_server() as second:
+        link = ValkeyLink(f"valkey+cluster://127.0.0.1:{first.port},127.0.0.1:{second.port}")
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, "_connect", slowly)
+            caller = asyncio.create_task(link.run(PING))
+            await started(caller)
+            link._move(link._nodes[1])
+            await started(caller)
+            may_connect.set()
+            await caller
+        await link.close()
+        await until_only_the_asker_is_left(first)
+        await until_only_the_asker_is_left(second)
