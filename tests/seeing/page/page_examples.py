@@ -387,7 +387,7 @@ def answers(now: float | None = None) -> dict[str, tuple[int, Any]]:
         "GET /api/tokens": (200, tokens(now)),
         "GET /api/audit": (200, audit(now)),
         "GET /api/connect": (200, CONNECT),
-        "GET /api/calls/20": (200, {**call, "id": 20}),
+        "GET /api/calls/20": (200, {**call, "id": 20, "kept": "whole"}),
         "POST /api/call": (200, {"id": 29, "result": result, "seconds": 0.41}),
         "POST /api/approve": (200, {}),
         "POST /api/server": (200, {}),

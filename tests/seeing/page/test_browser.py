@@ -240,6 +240,46 @@ def test_try_again_fills_the_form_and_sends_nothing(page: Page, api: ScriptedApi
     assert api.posted == []
 
 
+def test_try_again_does_not_send_what_stands_for_a_secret(page: Page, api: ScriptedApi) -> None:
+    api.answers["GET /api/calls/20"] = (200, {"arguments": '{"title": "a", "priority": "***"}', "kept": "masked"})
+    show(page, "live")
+    page.locator(".calls [data-key='20']").click()
+    page.get_by_role("group", name="Arguments").wait_for()
+    page.get_by_role("button", name="Try again…").click()
+    page.get_by_text("was hidden when the call was recorded").wait_for()
+    pane = page.locator("#view-tools .pane")
+    pane.get_by_role("button", name="Call the tool").click()
+    pane.get_by_text("Replace each *** first").wait_for()
+    assert api.posted == []
+    pane.get_by_label("Arguments as JSON").fill('{"title": "a", "priority": "urgent"}')
+    pane.get_by_role("button", name="Call the tool").click()
+    pane.get_by_text("Created issue #483.").wait_for()
+
+    assert api.posted[-1][1]["arguments"] == {"title": "a", "priority": "urgent"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept", "said"),
+    [
+        ('{"title": "a\n…(cut, 70,000 bytes)', "cut", "too long to be kept whole"),
+        ('{"title": "string of 1"}', "shape", "The arguments were not kept"),
+        (None, "none", "The arguments were not kept"),
+    ],
+)
+def test_try_again_leaves_the_form_empty_without_the_arguments(
+    page: Page, api: ScriptedApi, arguments: str | None, kept: str, said: str
+) -> None:
+    api.answers["GET /api/calls/20"] = (200, {"arguments": arguments, "result": "{}", "kept": kept})
+    show(page, "live")
+    page.locator(".calls [data-key='20']").click()
+    page.get_by_role("heading", name="Result").wait_for()
+    page.get_by_role("button", name="Try again…").click()
+    page.get_by_text(said).wait_for()
+
+    written = page.locator("#view-tools .pane textarea").evaluate_all("all => all.map((each) => each.value)")
+    assert not any("cut" in each or "string of" in each for each in written)
+
+
 def test_call_that_is_not_kept_says_so(page: Page, api: ScriptedApi) -> None:
     api.answers["GET /api/calls/21"] = (404, {"error": "this call is not kept"})
     show(page, "live")
@@ -390,12 +430,14 @@ def test_running_call_that_is_looked_at_after_another_is_shown_when_it_ends(page
     api.push("calls", [{**running, "end": ""}])
     page.locator(".calls [data-key='20']").click()
     page.get_by_text("422 Reference does not exist").wait_for()
-    page.locator(".calls button").filter(has_text="slow_tool").click()
-    page.get_by_text("Arguments and result are shown when it has ended.").wait_for()
     api.answers["GET /api/calls/99"] = (200, {"arguments": '{"slow": true}', "result": None})
+    page.locator(".calls button").filter(has_text="slow_tool").click()
+    page.get_by_text("The result is shown when it has ended.").wait_for()
+    page.get_by_role("group", name="Arguments").get_by_text('"slow": true').wait_for()
+    api.answers["GET /api/calls/99"] = (200, {"arguments": '{"slow": true}', "result": '{"done": 1}'})
     api.push("calls", [{**running, "state": "ended", "seconds": 1.25, "end": "ok"}])
 
-    page.get_by_role("group", name="Arguments").get_by_text('"slow": true').wait_for()
+    page.get_by_role("group", name="Result").get_by_text('"done": 1').wait_for()
 
 
 def refused(*decisions: str | None) -> dict[str, Any]:

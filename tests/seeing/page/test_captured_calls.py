@@ -130,3 +130,28 @@ def test_calls_of_others_are_not_found() -> None:
     assert calls.find(1, lambda principal: principal == "ada") is None
     assert calls.find(2, lambda principal: principal == "ada") is not None
     assert [principal for principal, _ in calls.shown()] == ["bob", "ada"]
+
+
+@pytest.mark.parametrize(
+    ("capture", "arguments", "how"),
+    [
+        ("redacted", {"a": [1, "***"]}, "whole"),
+        ("redacted", {"password": "x"}, "masked"),
+        ("redacted", {"note": f"it is {SECRET}"}, "masked"),
+        ("redacted", {"text": "x" * MAX_SIDE_BYTES}, "cut"),
+        ("redacted", {"deep": json.loads("[" * 40 + "]" * 40)}, "cut"),
+        ("full", {"password": "x"}, "whole"),
+        ("full", {"text": "x" * MAX_SIDE_BYTES}, "cut"),
+        ("shape", {"a": 1}, "shape"),
+        ("none", {"a": 1}, "none"),
+    ],
+)
+def test_who_reads_arguments_is_told_how_much_of_them_there_is(capture: Capture, arguments: Any, how: str) -> None:
+    call = ended_call(1, arguments)
+    calls = kept(capture, call)
+    found = seen(calls, 1)
+
+    assert found["kept"] == how
+    running = calls.running(call[0], CallDescriber(str).running(call[0]))
+    assert (running["arguments"], running["kept"]) == (found["arguments"], how)
+    assert running["result"] is None

@@ -259,3 +259,16 @@ async def test_a_quiet_stream_has_a_heartbeat_and_ends_with_its_session(monkeypa
     pages._look()
     assert ended.is_over and not kept.is_over
     pages.close()
+
+
+async def test_a_running_call_has_its_arguments_and_they_are_those_of_its_user() -> None:
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    workbench.in_flight = [running_call(7, body=b'{"arguments":{"n":7,"password":"x"}')]
+    assert pages.find_call(7, OWNER.user) is None, "nobody looks"
+    opened(pages, workbench)
+    found = pages.find_call(7, OWNER.user)
+    assert found is not None and (found["state"], found["result"], found["kept"]) == ("sent", None, "masked")
+    assert '"n": 7' in found["arguments"] and '"x"' not in found["arguments"]
+    assert pages.find_call(7, BOB.user) is None
+    pages.close()

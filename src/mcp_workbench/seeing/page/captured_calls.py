@@ -6,14 +6,15 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct, to_builtins
 
 from mcp_workbench.engine.config.page_settings import Capture
 from mcp_workbench.engine.config.redact import MASK, is_secret_name, without_keys
-from mcp_workbench.engine.jsonrpc.messages import LargeBody, Part
+from mcp_workbench.engine.jsonrpc.messages import Body, LargeBody, Part
 from mcp_workbench.engine.observe.ended_calls import EndedCall
+from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.seeing.page.shown_calls import ShownCall
 
 MAX_CALLS: Final = 500
@@ -23,8 +24,11 @@ MAX_SIDE_BYTES: Final = 64 * 1024
 # Kept beyond that, so that a secret at the cut is whole when it is looked for.
 _MARGIN: Final = 4 * 1024
 MAX_SHOWN_DEPTH: Final = 32
+_TOO_DEEP: Final = "…"
 # A string, and if it names a member whose value is no container, that value; in JSON that may be cut anywhere.
 _MEMBER: Final = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(?:(\s*+:\s*+)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]++))?)?', re.DOTALL)
+# How much of the arguments is shown: all, all but secrets, what is neither too long nor too deep, the types alone.
+Kept = Literal["whole", "masked", "cut", "shape", "none"]
 
 
 class CapturedCall(Struct, gc=False):
@@ -59,8 +63,7 @@ class CapturedCalls:
             if not has_content:
                 kept = CapturedCall(call, principal, None, 0, None, 0)
             else:
-                # What is short is not copied.
-                arguments = _beginning(body.parts) if isinstance(body, LargeBody) else body[: MAX_SIDE_BYTES + _MARGIN]
+                arguments = _beginning_of(body)
                 result = b"".join(payload) if size <= MAX_SIDE_BYTES else _beginning(payload)
                 kept = CapturedCall(call, principal, arguments, len(body) + 1, result, size)
                 self._bytes += len(arguments) + len(result)
@@ -81,34 +84,44 @@ class CapturedCalls:
         found = self._calls.get(id)
         if found is None or not may_see(found.principal):
             return None
-        return {
-            **to_builtins(found.call),
-            "capture": self._capture(),
-            "arguments": self._shown(_params(found), found.arguments_size, "arguments"),
-            "result": self._shown(found.result, found.result_size, None),
+        return self._described(found.call, found.arguments, found.arguments_size) | {
+            "result": self._shown(found.result, found.result_size, None)[0]
         }
 
-    def _shown(self, content: bytes | None, size: int, member: str | None) -> str | None:
+    def running(self, passage: AnyPassage, call: ShownCall) -> dict[str, Any]:
+        """The same of a call that has not ended: of these nothing is kept, and they have their arguments."""
+        arguments = None if self._capture() == "none" else _beginning_of(passage.body)
+        return self._described(call, arguments, len(passage.body) + 1) | {"result": None}
+
+    def _described(self, call: ShownCall, arguments: bytes | None, size: int) -> dict[str, Any]:
+        text, kept = self._shown(_params(arguments, size), size, "arguments")
+        return {**to_builtins(call), "capture": self._capture(), "arguments": text, "kept": kept}
+
+    def _shown(self, content: bytes | None, size: int, member: str | None) -> tuple[str | None, Kept]:
         if content is None:
-            return None
+            return None, "none"
         is_whole = size <= MAX_SIDE_BYTES
+        kept: Kept = "whole" if is_whole else "cut"
         text = content.decode(errors="backslashreplace")
         document = _parsed(text) if is_whole else None
         if document is not None and member is not None and isinstance(document[0], dict):
             # What the caller chose; the rest names the item, which the record has.
             document = (document[0].get(member),)
         if self._capture() == "shape":
+            kept = "shape"
             text = f"{size:,} bytes" if document is None else _written(_shape(document[0]))
         elif document is not None:
-            text = _written(document[0] if self._capture() == "full" else self._redacted(document[0], 0))
+            shown = document[0] if self._capture() == "full" else self._redacted(document[0], 0)
+            text = _written(shown)
+            kept = "whole" if shown == document[0] else "cut" if f'"{_TOO_DEEP}"' in text else "masked"
         elif self._capture() != "full":
             text = without_keys(self._redact(_MEMBER.sub(_masked, text)))
         text = _writable(text)
-        return text if is_whole else f"{text[:MAX_SIDE_BYTES]}\n…(cut, {size:,} bytes)"
+        return (text if is_whole else f"{text[:MAX_SIDE_BYTES]}\n…(cut, {size:,} bytes)"), kept
 
     def _redacted(self, value: Any, depth: int) -> Any:
         if depth > MAX_SHOWN_DEPTH:
-            return "…"
+            return _TOO_DEEP
         if isinstance(value, dict):
             return {
                 without_keys(self._redact(key)): MASK if is_secret_name(key) else self._redacted(each, depth + 1)
@@ -119,9 +132,13 @@ class CapturedCalls:
         return without_keys(self._redact(value)) if isinstance(value, str) else value
 
 
-def _params(call: CapturedCall) -> bytes | None:
-    body = call.arguments
-    return body if body is None or len(body) + 1 < call.arguments_size else body + b"}"
+def _params(body: bytes | None, size: int) -> bytes | None:
+    return body if body is None or len(body) + 1 < size else body + b"}"
+
+
+def _beginning_of(body: Body) -> bytes:
+    # What is short is not copied.
+    return _beginning(body.parts) if isinstance(body, LargeBody) else body[: MAX_SIDE_BYTES + _MARGIN]
 
 
 def _beginning(parts: Sequence[Part]) -> bytes:

@@ -156,9 +156,12 @@ class Streams:
         self._told.clear()
 
     def find_call(self, id: int, user: PageUser) -> Json | None:
-        """A call that has ended, with its content; None if it is not kept, or somebody else's."""
+        """A call with its content; None if it has ended and is not kept, or is somebody else's."""
         if self._open:
             self._tell_of_calls()
+        for each in self._told:
+            if each.id == id and user.may_see(each.origin.principal):
+                return self._calls.running(each, CallDescriber(self._workbench.redact).running(each))
         return self._calls.find(id, user.may_see)
 
     # ── calls ──

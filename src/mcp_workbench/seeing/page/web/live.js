@@ -92,9 +92,9 @@ export function liveView() {
 		const version = `${call.id} ${call.state} ${call.end}`;
 		if (version === fetched) return;
 		fetched = version;
-		let details = {}, problem = call.state === "ended" ? "" : "Arguments and result are shown when it has ended.";
+		let details = {}, problem = call.state === "ended" ? "" : "The result is shown when it has ended.";
 		try {
-			if (!problem) details = await get(`api/calls/${call.id}`);
+			details = await get(`api/calls/${call.id}`);
 		} catch (error) {
 			problem = error.message;
 		}
@@ -104,7 +104,7 @@ export function liveView() {
 
 	function showCall(call, problem) {
 		const kind = REPEATABLE[call.method];
-		const again = () => go("tools", { kind, toolbox: call.toolbox, server: call.server, name: call.item, text: call.arguments ?? "{}" });
+		const again = () => go("tools", { kind, toolbox: call.toolbox, server: call.server, name: call.item, text: call.arguments, kept: call.kept });
 		const facts = [
 			["When", clock(call.at, true)], ["Client", call.client || NONE], ["Who", call.principal || NONE], ["Method", call.method],
 			["State", el("span", { class: isBad(call) ? "bad" : "" }, outcome(call))], ["Took", seconds(call.seconds)],

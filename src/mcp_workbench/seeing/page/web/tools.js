@@ -11,6 +11,8 @@ import { get, on, post, store } from "./store.js";
 const MAX_ROWS = 250;
 // A tool may run long; the workbench has the deadline that counts.
 const CALL_TIMEOUT = 600_000;
+// What stands for a secret in what was kept of a call.
+const MASK = "***";
 const KINDS = [["", "Everything"], ["tool", "Tools"], ["prompt", "Prompts"], ["resource", "Resources"], ["template", "Templates"]];
 
 const keyOf = (item) => JSON.stringify([item.kind, item.toolbox, item.server, item.name ?? item.uri]);
@@ -80,11 +82,11 @@ export function toolsView() {
 		pane.mark();
 	}
 
-	function open(item, text) {
+	function open(item, earlier) {
 		const key = keyOf(item);
 		if (!panels.has(key)) panels.set(key, panel(item));
-		const { node, form } = panels.get(key);
-		if (text !== undefined) form?.fill(text);
+		const { node, again } = panels.get(key);
+		if (earlier) again(earlier);
 		pane.open(key, item.title || item.name || item.uri, null, node);
 	}
 
@@ -93,7 +95,7 @@ export function toolsView() {
 		if (!wanted) return;
 		const item = items.find((each) => each.kind === wanted.kind && each.toolbox === wanted.toolbox && each.server === wanted.server &&
 			(each.name === wanted.name || each.uri === wanted.name));
-		if (item) open(item, wanted.kind === "prompt" || wanted.kind === "tool" ? wanted.text : undefined);
+		if (item) open(item, wanted.kind === "prompt" || wanted.kind === "tool" ? wanted : undefined);
 		else replace(note, `${path(wanted.toolbox, wanted.server, wanted.name)} is not offered any more.`);
 	}
 
@@ -110,12 +112,25 @@ function panel(item) {
 	const schema = schemaOf(item);
 	const form = item.kind === "resource" ? null : argumentsForm(schema);
 	const answer = el("div", { class: "answer", role: "status" });
+	const said = el("p", { class: "warn", role: "status" });
+	let isMasked = false;
+
+	/** Fill the form with the arguments of an earlier call, as far as they were kept. */
+	function again({ text, kept }) {
+		isMasked = kept === "masked";
+		const isKept = isMasked || kept === "whole";
+		form.fill(isKept ? text : "{}");
+		replace(said, isMasked ? `Each ${MASK} stands for something that was hidden when the call was recorded: replace it before you call.` :
+			!isKept && (kept === "cut" ? "The arguments were too long to be kept whole: fill them in again." : "The arguments were not kept: fill them in again."));
+	}
+
 	const tree = item.kind === "tool" && schemaTree(schema);
 
 	async function call(confirmed) {
 		let text;
 		try {
 			text = form ? form.text() : "{}";
+			if (isMasked && text.includes(MASK)) throw new Error(`Replace each ${MASK} first: it is not what was sent.`);
 		} catch (error) {
 			return error.message;
 		}
@@ -151,6 +166,6 @@ function panel(item) {
 			Object.entries(item.annotations ?? {}).filter(([, value]) => value === true).map(([name]) => el("span", { class: name === "destructiveHint" ? "badge warn" : "badge" }, name.replace("Hint", "")))),
 		item.description && el("p.description", item.description),
 		item.kind === "tool" && el("details", el("summary", "Schema"), tree, jsonBlock(schema, { label: "Schema as JSON" })),
-		form?.node, actions({ label: verb, class: "primary", run: () => call(false) }), answer);
-	return { node, form };
+		said, form?.node, actions({ label: verb, class: "primary", run: () => call(false) }), answer);
+	return { node, again };
 }
