@@ -25,10 +25,10 @@ from bench.findings import (
 )
 from bench.http_subjects import LEGACY_CLIENT, Downstream, HttpWorkshop, Reached, in_rounds, reached
 
-MOST_ADDED: dict[Downstream, float] = {"stdio": 0.000_25, "http": 0.000_35}
+MAX_ADDED_TIME: dict[Downstream, float] = {"stdio": 0.000_25, "http": 0.000_35}
 TITLES: dict[Downstream, str] = {"stdio": "HTTP to stdio", "http": "HTTP to HTTP"}
-LEAST_SHARE = 35
-MOST_TIMES_GUARDED = 1.5
+MIN_PINNING_SHARE = 35
+MAX_TIMES_GUARDED = 1.5
 
 
 def http_sequential(folder: Path, effort: Effort, downstream: Downstream) -> Finding:
@@ -39,7 +39,7 @@ def http_sequential(folder: Path, effort: Effort, downstream: Downstream) -> Fin
         for each in running:
             each.caller.latencies(each.echo(TEXT), effort.sequential // 2)
         samples = in_rounds(running, effort.rounds, p50)
-    verdict = Verdict("added to a direct call", added_to_direct(samples), MOST_ADDED[downstream], False, "s")
+    verdict = Verdict("added to a direct call", added_to_direct(samples), MAX_ADDED_TIME[downstream], False, "s")
     title = f"{TITLES[downstream]}, one call after another, p50"
     return Finding(f"http-{downstream}", title, values_of(samples, "s"), verdict)
 
@@ -63,7 +63,7 @@ def http_guarded(folder: Path, effort: Effort) -> Finding:
     verdict = Verdict(
         "time of a call, against the same without",
         share_of(samples, GUARDED, WORKBENCH),
-        MOST_TIMES_GUARDED,
+        MAX_TIMES_GUARDED,
         False,
         "×",
     )
@@ -88,5 +88,5 @@ def http_in_flight(folder: Path, effort: Effort) -> Finding:
             taken = in_rounds(compared, effort.rounds, rate)
         shares.append(share_of(taken, WORKBENCH, FORWARDER) * 100)
         samples |= {f"{name}, {title}": numbers for name, numbers in taken.items()}
-    verdict = Verdict("calls per second, against the forwarder's", min(shares), LEAST_SHARE, True, "%")
+    verdict = Verdict("calls per second, against the forwarder's", min(shares), MIN_PINNING_SHARE, True, "%")
     return Finding("http-in-flight", f"{IN_FLIGHT} calls in flight over HTTP", values_of(samples, "calls/s"), verdict)

@@ -20,11 +20,11 @@ from bench.http_subjects import HttpWorkshop
 from bench.processes import PROC, settled_memory_of
 
 SESSIONS = 1000
-MOST_BYTES = 60 * 1024
+MAX_INSTRUCTIONS_BYTES = 60 * 1024
 # Long enough for every stream to get the comment that keeps proxies from cutting it.
 IDLE_SECONDS = 20.0
 # A hundredth of a core: the comments, and the noise of counting. A loop that polls is far beyond it.
-MOST_BUSY = 1.0
+MAX_BUSY = 1.0
 FILES_WANTED = 4096
 
 
@@ -43,7 +43,7 @@ def http_sessions(folder: Path) -> Finding:
         Value("workbench before, RSS", "B", (housed.before,)),
         Value(f"workbench with {SESSIONS:,} sessions, RSS", "B", (housed.after,)),
     )
-    verdict = Verdict("resident memory for each session", each, MOST_BYTES, False, "B")
+    verdict = Verdict("resident memory for each session", each, MAX_INSTRUCTIONS_BYTES, False, "B")
     return Finding("http-sessions", f"{SESSIONS:,} legacy sessions, each with a GET stream", values, verdict)
 
 
@@ -54,7 +54,7 @@ def http_idle(folder: Path) -> Finding:
         used = processor_seconds(housed.pid) - begun
         passed = time.monotonic() - start
     values = (Value(f"workbench, processor time in {IDLE_SECONDS:.0f} s", "s", (used,)),)
-    verdict = Verdict("of one core while nobody asks for anything", used / passed * 100, MOST_BUSY, False, "%")
+    verdict = Verdict("of one core while nobody asks for anything", used / passed * 100, MAX_BUSY, False, "%")
     return Finding("http-idle", f"{SESSIONS:,} idle legacy sessions", values, verdict)
 
 

@@ -32,7 +32,7 @@ EXAMPLES: Final[dict[str, Any]] = {"string": "text", "number": 2.5, "integer": 3
 
 SignIn = Callable[[], Awaitable[bool]]
 # A user tries once more.
-MOST_LOGINS: Final = 2
+MAX_LOGINS: Final = 2
 
 
 class Refused(Exception):
@@ -145,7 +145,7 @@ async def used(client: Client, method: str, params: Mapping[str, Any]) -> str:
 
 async def log_in(config: Path, environ: Mapping[str, str]) -> bool:
     """`mcp-workbench auth login`, as a user runs it, and once more where that is what it says to do."""
-    for _ in range(MOST_LOGINS):
+    for _ in range(MAX_LOGINS):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "mcp_workbench", "login", "suite", "--config", str(config)),
             env=environ,

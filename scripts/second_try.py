@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 # More than these are no coincidence.
-MOST_SECOND_TRIES = 5
+MAX_SECOND_TRIES = 5
 # pytest's status for "some tests failed". Any other (interrupted, a broken plugin, no tests) may mean that tests did
 # not run at all, which a second try of those that failed cannot make up for.
 TESTS_FAILED = 1
@@ -33,7 +33,7 @@ def failed_tests(path: Path = FAILED_TESTS) -> list[str]:
 def main(arguments: list[str]) -> int:
     status = subprocess.call([sys.executable, *arguments, "--cache-clear"])
     # None failed: something else did, for example a plugin's own check.
-    if status != TESTS_FAILED or not 0 < len(failed := failed_tests()) <= MOST_SECOND_TRIES:
+    if status != TESTS_FAILED or not 0 < len(failed := failed_tests()) <= MAX_SECOND_TRIES:
         return status
     names = "".join(f"\n  {name}" for name in failed)
     print(f"\nThese tests failed beside others. Once more, one at a time:{names}", flush=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from mcp_workbench.engine.config.kinds import MAX_DURATION_SECONDS
+from mcp_workbench.engine.config.kinds import MAX_DURATION
 from mcp_workbench.engine.config.schema import json_schema
 
 TABLE: Final = re.compile(r"^(<!-- settings of (\w+)(?:: ([^>]*?))? -->\n)(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
@@ -178,7 +178,7 @@ def _value(schema: dict[str, Any]) -> str:
 
 def _word(schema: dict[str, Any], kind: str) -> str:
     if kind == "number":
-        return "seconds" if schema.get("maximum") == MAX_DURATION_SECONDS else "number"
+        return "seconds" if schema.get("maximum") == MAX_DURATION else "number"
     if kind == "integer":
         return f"whole number, {schema['minimum']:,} to {schema['maximum']:,}"
     if kind == "array":

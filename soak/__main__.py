@@ -19,7 +19,7 @@ from tests.support.processes import adopt_orphans, available
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "internals"
 # A connection for each client on either side, four descriptors for each server, and room.
-MOST_FILES = 65_536
+MAX_DEMO_FILES = 65_536
 
 
 def main() -> int:
@@ -82,7 +82,7 @@ async def _run(record: Record, folder: Path, docs: Path) -> None:
 def _raise_limit() -> None:
     """As many files as we may have: for ourselves, and for the workbench, which inherits it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    most = MAX_DEMO_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_DEMO_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 Json = dict[str, Any]
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
-MOST_CHARACTERS = 120
+MAX_CHARACTERS = 120
 
 
 class Accounts:
@@ -85,7 +85,7 @@ def _in_few_words(text: str) -> str:
     """Without the name in front and whatever differs from case to case."""
     words = text.splitlines()[0]
     words = words.partition("] ")[2] if words.startswith("[") else words
-    return ADDRESS.sub("its address", words)[:MOST_CHARACTERS]
+    return ADDRESS.sub("its address", words)[:MAX_CHARACTERS]
 
 
 def repeated(numbers: list[int], most: int) -> list[int]:

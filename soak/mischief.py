@@ -20,7 +20,7 @@ from tests.faults.running_workbench import BAD_SERVER
 from tests.support.processes import command_line, descendants
 
 # A stopped server goes on after so long, unless it is ended before that.
-STOPPED_SECONDS = 1.0
+STOPPED_PROCESS_THRESHOLD = 1.0
 STOPS_ONE_IN = 5
 # From <linux/prctl.h>.
 PR_SET_PDEATHSIG = 1
@@ -73,7 +73,7 @@ class Killer:
                 else:
                     os.kill(victim, signal.SIGSTOP)
                     self.stops += 1
-                    asyncio.get_running_loop().call_later(STOPPED_SECONDS, _go_on, victim)
+                    asyncio.get_running_loop().call_later(STOPPED_PROCESS_THRESHOLD, _go_on, victim)
 
 
 def _may_be_killed(pid: int) -> bool:

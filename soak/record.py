@@ -19,13 +19,13 @@ from soak.samples import Reading, Samples
 
 # What "flat" means: the end of the run against the time when everybody had arrived, beside what is kept on purpose
 # from the first large messages on.
-MOST_DRIFT = 1.10
+MAX_DRIFT = 1.10
 # A shorter run is still warming up, and a large message may fill all of its last tenth.
-SHORTEST_JUDGED = 120.0
+MIN_JUDGED = 120.0
 # One server in so many is at an address.
 REMOTES_ONE_IN = 5
 # A workbench over stdio is not read meanwhile: its beginning at rest has no load to show yet what it takes.
-MOST_STDIO_GROWTH = 1.25
+MAX_STDIO_GROWTH = 1.25
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ class Record:
             found.append(f"{self.repeated} calls reached a server twice")
         if self.noted is not None and self.noted < accounts.answered - self.large.total():
             found.append(f"{accounts.answered:,} calls were answered, but servers saw {self.noted:,}")
-        if self.samples.all and self.seconds >= SHORTEST_JUDGED:
+        if self.samples.all and self.seconds >= MIN_JUDGED:
             early, late = self.samples.drift(lambda sample: sample.memory)
-            if late > early * MOST_DRIFT + KEPT_BYTES:
+            if late > early * MAX_DRIFT + KEPT_BYTES:
                 found.append(f"memory grew from {early / 1e6:.1f} to {late / 1e6:.1f} MB")
         if self.before is not None and self.after is not None:
             found += _left(self.before, self.after)
         for number, ended in enumerate(self.stdio, 1):
             found += [f"stdio {number}: {each}" for each in _left(ended.before, ended.after)]
-            if ended.after.memory > ended.before.memory * MOST_STDIO_GROWTH:
+            if ended.after.memory > ended.before.memory * MAX_STDIO_GROWTH:
                 was, now = ended.before.memory / 1e6, ended.after.memory / 1e6
                 found.append(f"stdio {number}: memory grew from {was:.1f} to {now:.1f} MB")
         return found + self._missing() if self.is_over else found

@@ -20,12 +20,12 @@ from tests.support.client import Json
 from tests.support.processes import eventually
 
 # How long nobody listens after a kill, so that calls meet that too.
-LEAST_AWAY, MOST_AWAY = 0.2, 2.0
+MIN_AWAY_TIME, MAX_AWAY_TIME = 0.2, 2.0
 # Below the ports that the kernel gives to outgoing connections: one of those could take the place of a server that is
 # away, or, from the very port that it looks for, meet itself.
 LOWEST_PORT = 15_000
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-START_SECONDS = 60.0
+WORKBENCH_START_TIMEOUT = 60.0
 END_SECONDS = 10.0
 ERAS = ("legacy", "modern")
 
@@ -63,7 +63,7 @@ class Remotes:
     async def all_listen(self) -> None:
         """Whoever was killed is there again."""
         for name, port in self._ports.items():
-            await eventually(partial(_listens, port), START_SECONDS, f"{name} at its address")
+            await eventually(partial(_listens, port), WORKBENCH_START_TIMEOUT, f"{name} at its address")
 
     async def stop(self) -> None:
         """Nobody is started again, and those who run end."""
@@ -103,7 +103,7 @@ class Remotes:
                 return
             if status >= 0:
                 self.problems.append(f"{name} ended by itself, with status {status}")
-            await asyncio.sleep(self._rng.uniform(LEAST_AWAY, MOST_AWAY))
+            await asyncio.sleep(self._rng.uniform(MIN_AWAY_TIME, MAX_AWAY_TIME))
             self.restarts += 1
 
     def _port_file(self, name: str) -> Path:

@@ -13,7 +13,7 @@ from soak.record import Record
 from soak.samples import Reading, Sample
 
 MB = 1e6
-MOST_REASONS = 20
+MAX_REASONS = 20
 
 WHAT = """\
 # A long run
@@ -147,7 +147,7 @@ def _sums(record: Record) -> list[tuple[str, str]]:
 
 
 def _reasons(record: Record) -> str:
-    most = record.accounts.reasons.most_common(MOST_REASONS)
+    most = record.accounts.reasons.most_common(MAX_REASONS)
     if not most:
         return ""
     return "\n\nWhy they failed:\n\n" + _table([(f"{reason}", f"{count:,}") for reason, count in most])

@@ -27,14 +27,14 @@ from tests.support.processes import descendants, describe, reap_zombies
 from tests.support.workbench import workbench_command
 
 READINGS = 360
-SHORTEST_INTERVAL = 1.0
+MIN_INTERVAL = 1.0
 # A server that is slower than this is slow because it was stopped, or because the machine is.
 SERVER_TIMEOUT = 10
 # Servers behind each workbench over stdio, and how many callers share its one client.
 STDIO_SERVERS, STDIO_CALLERS = 3, 5
 STARTING_AT_ONCE = 8
 # How long it may take until everything that is over has been cleaned up.
-SETTLE_SECONDS = 90.0
+REFRESH_SETTLE_TIMEOUT = 90.0
 # What is said of a call whose connection was closed under it.
 CLOSED = "closed the connection without a response"
 EXIT_SECONDS = 30.0
@@ -182,7 +182,7 @@ class Run:
     async def _watch(self, pid: int, asking: Conversation, note_down: Callable[[], None]) -> None:
         """Take readings, and write the report now and then: whoever kills the run still gets to see it."""
         record = self._record
-        interval = max(SHORTEST_INTERVAL, record.settings.minutes * 60 / READINGS)
+        interval = max(MIN_INTERVAL, record.settings.minutes * 60 / READINGS)
         while not self._is_over.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_over.wait(), interval)
@@ -221,7 +221,7 @@ class Run:
                         return
 
         await asyncio.gather(*map(wake, (*names, "good")))
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + REFRESH_SETTLE_TIMEOUT
         last: Reading | None = None
         while True:
             if isinstance(client, HttpConversation):

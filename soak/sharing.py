@@ -40,7 +40,7 @@ MODES = {"legacy": "legacy", "modern": "auto"}
 COMMAND = (sys.executable, "-m", "mcp_workbench")
 # What a client may be told of a call that was under way when the workbench, or its front end, was killed.
 EXCUSED = ("the shared workbench died", "the shared workbench ended", "connection closed", "closed", "serving alone")
-START_SECONDS = 120.0
+WORKBENCH_START_TIMEOUT = 120.0
 
 
 class Check(NamedTuple):
@@ -206,7 +206,7 @@ async def private(setup: Setup, clients: int) -> dict[str, Any]:
     async with asyncio.TaskGroup() as tasks:
         for number, ready in enumerate(readies):
             tasks.create_task(hold(("legacy", "modern")[number % 2], ready, over))
-        async with asyncio.timeout(START_SECONDS * 2):
+        async with asyncio.timeout(WORKBENCH_START_TIMEOUT * 2):
             for ready in readies:
                 await ready.wait()
         below = descendants(os.getpid())
@@ -229,7 +229,7 @@ async def shared(setup: Setup, clients: int, seconds: float, kill_pause: float) 
     async with asyncio.TaskGroup() as tasks:
         for number, ready in enumerate(readies):
             tasks.create_task(one_client(setup, ("legacy", "modern")[number % 2], is_over, outcome, ready))
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(WORKBENCH_START_TIMEOUT):
             for ready in readies:
                 await ready.wait()
         took = time.monotonic() - began

@@ -22,7 +22,7 @@ from tests.support.packages import Unavailable
 from tests.support.processes import adopt_orphans, available
 
 EXPECTED = "hello you"
-MOST_SHOWN = 10
+MAX_SHOWN = 10
 REPORT_SECONDS = 60.0
 
 
@@ -37,7 +37,7 @@ class Tally:
 
     def verdict(self, authority: Authority) -> list[str]:
         """What did not hold."""
-        wrong = [f"{count} x {text}" for text, count in self.failures.most_common(MOST_SHOWN)]
+        wrong = [f"{count} x {text}" for text, count in self.failures.most_common(MAX_SHOWN)]
         sign_ins = len(authority.seen("authorization_code"))
         if sign_ins != 1:
             wrong.append(f"signed in {sign_ins} times")

@@ -10,6 +10,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -138,26 +139,36 @@ def test_every_exception_is_one() -> None:
     assert [place for place in WITHOUT_MODULE if not (TESTS / place).is_file()] == []
 
 
-def limits() -> Iterator[tuple[str, str]]:
-    """Every constant that is a number, without a leading underscore, and its value as written."""
+def limits() -> Iterator[tuple[str, float]]:
+    """Every constant of ours that is a number, without leading underscores, and its value."""
     for path in modules():
-        for node in statements_of(path):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                target: ast.expr = node.targets[0]
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                target = node.target
-            else:
-                continue
-            assert node.value is not None
-            value = ast.unparse(node.value)
-            if isinstance(target, ast.Name) and target.id.isupper() and re.fullmatch(r"[\d_.\s*+<()]+", value):
-                yield target.id.lstrip("_"), value
+        names = [
+            target.id
+            for node in statements_of(path)
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name) and target.id.isupper()
+        ]
+        if names:
+            module = import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+            for name in names:
+                value: object = getattr(module, name, None)
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    yield name.lstrip("_"), value
 
 
 def test_no_two_limits_have_one_name() -> None:
-    values: dict[str, set[str]] = defaultdict(set)
+    values: dict[str, set[float]] = defaultdict(set)
     for name, value in limits():
         values[name].add(value)
-    several = {name for name, written in values.items() if len(written) > 1}
+    several = {name for name, found in values.items() if len(found) > 1}
     assert "MAX_NESTING" in values
     assert several == set(), "say in the name of what it is the limit: `MAX_…`, `…_TIMEOUT`, `…_INTERVAL`"
+
+
+# What a limit is called elsewhere: `MAX_…` and `MIN_…`.
+DIALECT = re.compile(r"_?(MOST|LONGEST|LARGEST|HIGHEST|LEAST|FEWEST|SHORTEST|SMALLEST)_")
+
+
+def test_limits_have_the_names_of_the_field() -> None:
+    assert sorted({name for name, _ in limits() if DIALECT.match(name)}) == []

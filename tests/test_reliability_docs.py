@@ -35,17 +35,14 @@ ROOMS = (
     "team.lock",
     "team.policy",
 )
-BOUND = re.compile(
-    r"^((?:MOST|LARGEST|MAX)_[A-Z_]+|[A-Z_]+_(?:SECONDS|TIMEOUT|INTERVAL|LIMIT|GRACE))(?:: Final)? = ", re.MULTILINE
-)
+BOUND = re.compile(r"^(MAX_[A-Z_]+|[A-Z_]+_(?:TIMEOUT|INTERVAL|LIMIT|GRACE))(?:: Final)? = ", re.MULTILINE)
 # Bounds of how something is done: nobody can notice them.
 INNER = {
-    "sharing.front.copying.MOST_PASSED": "when what has passed is looked at",
-    "team.identity.identity_assertions.LARGEST_KEY": "whether a file is one of ours",
-    "team.identity.user_headers.RENEW_SECONDS": "when a token is exchanged again",
-    "team.policy.approval_socket.ANSWER_SECONDS": "of our own command",
-    "team.policy.approval_socket.LARGEST_REQUEST": "of our own command",
-    "team.policy.approval_socket.LARGEST_REPLY": "of our own command",
+    "sharing.front.copying.MAX_UNEXAMINED_PIECES": "when what has passed is looked at",
+    "team.identity.identity_assertions.MAX_SIGNING_KEY_BYTES": "whether a file is one of ours",
+    "team.policy.approval_socket.LOCAL_ANSWER_TIMEOUT": "of our own command",
+    "team.policy.approval_socket.MAX_APPROVAL_REQUEST_BYTES": "of our own command",
+    "team.policy.approval_socket.MAX_APPROVAL_REPLY_BYTES": "of our own command",
     "signin.secrets.keychain_names.MAX_KEYCHAIN_RECORD_BYTES": "whether a file is one of ours",
     "team.identity.named_keys.MAX_KEY_RECORD_BYTES": "whether a file is one of ours",
     "signin.token_requests.MAX_TOKEN_LIFETIME": "whether a lifetime is one at all",
@@ -62,15 +59,19 @@ INNER = {
     "sharing.front.joining._FIRST_CHECK_INTERVAL": "when the end of a process is noticed",
     "sharing.front.joining._MAX_CHECK_INTERVAL": "when the end of a process is noticed",
     "engine.transport.pipes.MAX_WRITTEN_AT_ONCE": "what one iteration of the event loop writes",
-    "engine.transport.pipes.MOST_BUFFERS": "what one system call takes",
-    "engine.transport.http.client.response.MOST_INFLATED": "what one read may become; together they are a message",
-    "engine.transport.http.client.failures.MOST_QUOTED": "the length of a quotation",
+    "engine.transport.pipes.MAX_WRITE_BUFFERS": "what one system call takes",
+    "engine.transport.http.client.response.MAX_INFLATED_BYTES": "what one read may become; together they are a message",
+    "engine.transport.http.client.failures.MAX_QUOTED_ERROR_LENGTH": "the length of a quotation",
     "engine.transport.http.client.response_body.STREAM_END_TIMEOUT": "whether a connection is worth keeping",
-    "engine.transport.http.client.http_link.LISTEN_FIRST_SECONDS": "the order of two requests",
-    "engine.transport.http.server.admission.MOST_KNOWN_HOSTS": "a memory of what was compared before",
+    "engine.transport.http.client.http_link.LISTEN_FIRST_TIMEOUT": "the order of two requests",
+    "engine.transport.http.server.admission.MAX_KNOWN_HOSTS": "a memory of what was compared before",
     "engine.transport.http.server.head_cache.MAX_CACHED_HEADS": "a memory of what was taken apart before",
     "engine.transport.http.client.call_head_cache.MAX_CALL_HEADS": "a memory of what was written before",
-    "engine.transport.http.sse.MOST_RETRY_DIGITS": "a number that is read",
+    "engine.downstream.quoted_output.MAX_NOISE_LENGTH": "which lines are left out of a quotation",
+    "engine.session.session.MAX_LOGGED_LENGTH": "the length of a quotation",
+    "sharing.front.tracking.MAX_DECODED_LINE_BYTES": "how an id is found",
+    "sharing.front.tracking.MAX_UNEXAMINED_BYTES": "when what has passed is looked at",
+    "engine.transport.http.sse.MAX_RETRY_DIGITS": "a number that is read",
 }
 
 

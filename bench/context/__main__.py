@@ -22,7 +22,7 @@ from bench.context.routing import routed
 from bench.context.sets import HEAD, SetRow, compare
 from bench.machine import describe_machine
 from mcp_workbench.engine.economy.index import Index
-from mcp_workbench.engine.face.base import MOST_ROOM
+from mcp_workbench.engine.face.base import MAX_ROOM_FOR_INSTRUCTIONS
 from mcp_workbench.engine.face.client_behaviour import USUAL_ROOM
 
 BEGIN = "<!-- bench-context:begin -->"
@@ -97,7 +97,7 @@ def measure(folder: Path, count: Count) -> list[Row]:
                     "%",
                     routed_to,
                 )
-                for most in (MOST_ROOM, USUAL_ROOM)
+                for most in (MAX_ROOM_FOR_INSTRUCTIONS, USUAL_ROOM)
             ),
         ]
     opened = open_each(real, count)

@@ -41,7 +41,7 @@ RULES = [
     {"then": "deny"},
 ]
 CALL = {"tool": {"toolbox": "box", "server": "files", "tool": "echo"}, "arguments": {"text": "heard"}}
-MOST_STEPS = {"legacy": 87, "modern": 100}
+MAX_STEPS = {"legacy": 87, "modern": 100}
 
 
 class Connection:
@@ -156,7 +156,7 @@ async def connected(
             await endpoint.stop()
 
 
-@pytest.mark.parametrize("era", MOST_STEPS)
+@pytest.mark.parametrize("era", MAX_STEPS)
 async def test_a_call_with_a_key_and_rules_takes_no_more_steps_than_it_needs(tmp_path: Path, era: str) -> None:
     async with connected(tmp_path, era) as connection:
         # What is loaded, looked up or set up with the first calls. The counted one has as many bytes as these.
@@ -166,16 +166,16 @@ async def test_a_call_with_a_key_and_rules_takes_no_more_steps_than_it_needs(tmp
             assert "heard" in await connection.call(14)
     assert "traffic.forward" in steps.names and "rules_in_force.decide" in steps.names, "otherwise nothing is counted"
     assert "bearer_tokens.recognise" not in steps.names, "a key that was not revoked since need not be looked up again"
-    assert len(steps.names) <= MOST_STEPS[era], "\n".join(steps.names)
+    assert len(steps.names) <= MAX_STEPS[era], "\n".join(steps.names)
     assert not [path for path in steps.paths if "/cli/" in path]
     assert "message_summary.kind_and_id" not in steps.names, "the answer is not read to learn which one it is"
 
 
 # A key, three rules and an audit, against the same call without them. Its line of the audit is written by a thread.
-MOST_TIMES_GUARDED = 1.5
+MAX_TIMES_GUARDED = 1.5
 
 
-@pytest.mark.parametrize("era", MOST_STEPS)
+@pytest.mark.parametrize("era", MAX_STEPS)
 async def test_key_rules_and_audit_take_at_most_half_of_a_call_in_addition(tmp_path: Path, era: str) -> None:
     counted: list[Counter[str]] = []
     for is_open in (True, False):
@@ -190,7 +190,7 @@ async def test_key_rules_and_audit_take_at_most_half_of_a_call_in_addition(tmp_p
     plain, guarded = counted
     assert "traffic.forward" in plain and "rules_in_force.decide" not in plain, "otherwise nothing is compared"
     assert "rules_in_force.decide" in guarded and "audit_step.on_end" in guarded, "otherwise nothing is compared"
-    assert guarded.total() <= MOST_TIMES_GUARDED * plain.total(), guarded - plain
+    assert guarded.total() <= MAX_TIMES_GUARDED * plain.total(), guarded - plain
 
 
 # ── what is remembered of a key is not believed for longer than the key ──

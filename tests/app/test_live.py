@@ -287,7 +287,7 @@ async def test_live_reload_closed_during_its_start_watches_nothing(tmp_path: Pat
 async def test_a_disk_that_hangs_after_a_reload_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mcp_workbench.app.live.READ_SECONDS", 0.2)
+    monkeypatch.setattr("mcp_workbench.app.live.RELOAD_READ_TIMEOUT", 0.2)
     answers = threading.Event()
     async with edited(tmp_path, {"dev": {"one": saying("one")}}) as editing:
         monkeypatch.setattr(editing.live, "_files", answers.wait)

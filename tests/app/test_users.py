@@ -163,7 +163,7 @@ async def test_a_users_list_is_cached_for_them_alone(tmp_path: Path) -> None:
 
 
 async def test_manifests_of_users_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "MOST_OF_USERS", 3)
+    monkeypatch.setattr(manifests, "MAX_USER_MANIFESTS", 3)
     monkeypatch.setattr(manifests, "COUNTED_AFTER", 2)
     folder = Path(manifests.default_folder() or "")
     async with workbench_with(tmp_path, {"dev": {"git": git()}}) as bench:
@@ -266,7 +266,7 @@ async def test_whether_everybody_shares_a_server_may_change(tmp_path: Path, befo
 async def test_principals_without_clients_are_forgotten_beyond_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(users, "MOST_USERS", 3)
+    monkeypatch.setattr(users, "MAX_CACHED_USERS", 3)
     policy = [{"tools": ["*/*/nothing"], "then": "hide"}, {"then": "allow"}]
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED, policy=policy) as bench:
         gateway = bench.gateway
@@ -286,7 +286,7 @@ async def test_principals_without_clients_are_forgotten_beyond_a_limit(
 
 
 async def test_lock_reports_of_a_user_are_forgotten_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(users, "MOST_USERS", 3)
+    monkeypatch.setattr(users, "MAX_CACHED_USERS", 3)
     (tmp_path / "workbench.lock").write_bytes(written(LockFile(1, "workbench-config.json", {})))
     async with workbench_with(tmp_path, {"dev": {"git": git()}}, options=UNCACHED, lock="warn") as bench:
         for number in range(5):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mcp_workbench.app import watching
-from mcp_workbench.app.watching import MOST_WATCHERS, Watching
+from mcp_workbench.app.watching import MAX_WATCHERS, Watching
 from mcp_workbench.engine.observe.call_figures import CallFigures
-from mcp_workbench.engine.observe.day_ring import OUTLINE_SECONDS
+from mcp_workbench.engine.observe.day_ring import OUTLINE_STEP_SECONDS
 from mcp_workbench.engine.observe.log_tail import MAX_FOLLOWED_LINES
 from tests.engine.observe.test_call_figures import OK, origin, unchecked
 
@@ -134,7 +134,7 @@ async def test_figures_are_those_that_everybody_gets_and_calls_have_their_reason
         assert [(each["item"], each["state"]) for each in found["running"]] == [("sleep", "sent")]
         watched.figures._turn_at = 0.0
         ((step,),) = (await ask(link, do="look"))["day"].values()
-        assert step[1:] == [2, 1] and step[0] * OUTLINE_SECONDS <= found["now"]
+        assert step[1:] == [2, 1] and step[0] * OUTLINE_STEP_SECONDS <= found["now"]
         link[1].close()
 
 
@@ -193,14 +193,14 @@ async def test_more_than_a_few_are_turned_away_and_a_silent_one_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Watched(tmp_path) as watched:
-        links = [await watched.join() for _ in range(MOST_WATCHERS)]
+        links = [await watched.join() for _ in range(MAX_WATCHERS)]
         for link in links:
             assert await ask(link, do="look")
         late = await watched.join()
         assert await late[0].read() == b""
         for link in (*links, late):
             link[1].close()
-    monkeypatch.setattr(watching, "SILENT_SECONDS", 0.01)
+    monkeypatch.setattr(watching, "SILENT_WATCHER_TIMEOUT", 0.01)
     (tmp_path / "again").mkdir()
     async with Watched(tmp_path / "again") as watched:
         link = await watched.join()

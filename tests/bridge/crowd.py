@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from mcp_workbench.app.gateway import Options
 from mcp_workbench.engine.config.model import FaceName, ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.engine.downstream.connection import Connection
-from mcp_workbench.engine.downstream.lifecycle import CRASH_WINDOW, MOST_CRASHES
+from mcp_workbench.engine.downstream.lifecycle import CRASH_WINDOW, MAX_CRASHES
 from mcp_workbench.engine.downstream.server_link import ServerLink
 from mcp_workbench.engine.transport.link import Receiver
 from mcp_workbench.errors import DownstreamError
@@ -496,7 +496,7 @@ class Crowd:
         return (
             bool(call.excuses)
             or now >= (call.heard if call.sent else call.began) + (TIMEOUT if call.sent else STARTUP_TIMEOUT)
-            or (not call.sent and len(recent) >= MOST_CRASHES)
+            or (not call.sent and len(recent) >= MAX_CRASHES)
         )
 
     def _asked(self, client: Client, asked: Json, call: Call | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.downstream.server_questions import MOST_OPEN_QUESTIONS, QUESTION_TIMEOUT
+from mcp_workbench.engine.downstream.server_questions import MAX_OPEN_QUESTIONS, QUESTION_TIMEOUT
 from tests.bridge.conversation import FORM, SAMPLE, Conversation, unattributed
 from tests.bridge.in_process import ERAS, Json, in_process_workbench, settled, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy
@@ -254,9 +254,9 @@ async def test_a_server_has_a_bounded_number_of_open_questions() -> None:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
         client.call()
-        ids = [server.ask("roots/list", {}) for _ in range(MOST_OPEN_QUESTIONS + 3)]
+        ids = [server.ask("roots/list", {}) for _ in range(MAX_OPEN_QUESTIONS + 3)]
         assert [bool(server.answer_to(id)) for id in ids[-4:]] == [False, True, True, True]
-        assert len(client.session.questions) == MOST_OPEN_QUESTIONS
+        assert len(client.session.questions) == MAX_OPEN_QUESTIONS
 
 
 # How long it may take

@@ -124,7 +124,7 @@ async def test_only_servers_that_declare_it_are_asked_and_where_none_does_it_is_
 async def test_a_server_that_cannot_list_its_tasks_is_named_and_the_others_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task_requests, "MOST_ON_PAGE", 2)
+    monkeypatch.setattr(task_requests, "MAX_TASKS_PER_PAGE", 2)
     async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
         client = workbench.client("legacy")
         server, other = await workbench.connect(client), await workbench.connect(client, "other")
@@ -230,7 +230,7 @@ def _welcome(client: Client, version: str) -> Json:
 async def test_a_server_that_lists_without_end_does_not_push_out_the_tasks_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks_module, "MOST_TASKS_OF_ONE", 3)
+    monkeypatch.setattr(tasks_module, "MAX_TASK_HANDLES_PER_SERVER", 3)
     async with in_process_workbench("legacy", servers=TWO, capabilities={"server": LISTS, "other": LISTS}) as workbench:
         client = workbench.client("legacy")
         server, other = await workbench.connect(client), await workbench.connect(client, "other")

@@ -164,7 +164,7 @@ async def test_its_state_opens_once() -> None:
 
 @pytest.mark.bridge("page-required", "request-state")
 async def test_of_many_such_states_the_oldest_do_not_open_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parking, "MOST_STATES", 2)
+    monkeypatch.setattr(parking, "MAX_UNUSED_STATES", 2)
     async with modern_to_legacy() as on:
         requests = []
         for _ in range(3):

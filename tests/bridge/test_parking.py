@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mcp_workbench.engine.session import parking
-from mcp_workbench.engine.session.questions import MOST_QUESTIONS
+from mcp_workbench.engine.session.questions import MAX_QUESTIONS_PER_CALL
 from mcp_workbench.engine.transport.link import SESSION_LOST
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed
 from tests.bridge.in_process import EVERYTHING, META, Json, in_process_workbench, settled, until
@@ -373,7 +373,7 @@ async def test_shutting_down_answers_a_client_that_is_back() -> None:
 
 
 async def test_a_principal_has_a_bounded_number_of_parked_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parking, "MOST_PARKED", 2)
+    monkeypatch.setattr(parking, "MAX_PARKED_CALLS", 2)
     async with modern_to_legacy() as on:
         parked = []
         for _ in range(2):
@@ -402,9 +402,9 @@ async def test_a_principal_has_a_bounded_number_of_parked_calls(monkeypatch: pyt
 
 async def test_a_call_has_a_bounded_number_of_open_questions() -> None:
     async with modern_to_legacy() as on:
-        request, ids = await on.ask(*[("roots/list", {})] * (MOST_QUESTIONS + 5))
-        assert len(request.result["inputRequests"]) == MOST_QUESTIONS
-        assert [bool(on.server.answer_to(id)) for id in ids] == [False] * MOST_QUESTIONS + [True] * 5
+        request, ids = await on.ask(*[("roots/list", {})] * (MAX_QUESTIONS_PER_CALL + 5))
+        assert len(request.result["inputRequests"]) == MAX_QUESTIONS_PER_CALL
+        assert [bool(on.server.answer_to(id)) for id in ids] == [False] * MAX_QUESTIONS_PER_CALL + [True] * 5
 
 
 async def test_the_counters_are_gone_when_nothing_is_parked() -> None:
@@ -495,7 +495,7 @@ async def test_a_parked_call_does_not_retain_the_request() -> None:
 
 
 async def test_parked_calls_of_a_client_hold_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parking, "MOST_PARKED_BYTES", 10_000)
+    monkeypatch.setattr(parking, "MAX_PARKED_BYTES", 10_000)
     async with modern_to_legacy() as on:
         request, _ = await on.ask()
         large = on.server.ask("elicitation/create", {**FORM, "message": "x" * 10_000})

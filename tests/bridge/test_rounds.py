@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcp_workbench.engine.session.questions import MOST_QUESTIONS
+from mcp_workbench.engine.session.questions import MAX_QUESTIONS_PER_CALL
 from mcp_workbench.engine.session.rounds import MAX_QUESTION_ROUNDS
 from mcp_workbench.errors import DownstreamError
 from tests.bridge.conversation import FORM, SAMPLE, URL, attributed, input_required
@@ -134,7 +134,7 @@ async def test_a_server_that_only_wants_another_try_gets_it_a_bounded_number_of_
         {"resultType": "input_required", "requestState": 5},
         input_required({"a": ("ping", {})}),
         input_required({"a": ("tools/call", {"name": "x"})}),
-        input_required({str(number): ("roots/list", {}) for number in range(MOST_QUESTIONS + 1)}),
+        input_required({str(number): ("roots/list", {}) for number in range(MAX_QUESTIONS_PER_CALL + 1)}),
     ],
 )
 async def test_a_question_that_is_none_ends_the_call(result: Json) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcp_workbench.engine.downstream import pool, server_questions
-from mcp_workbench.engine.downstream.server_questions import CANCELLED_SECONDS
+from mcp_workbench.engine.downstream.server_questions import CANCELLED_CALL_TIMEOUT
 from tests.bridge.conversation import FORM, SAMPLE
 from tests.bridge.in_process import ERAS, in_process_workbench, settled, until
 from tests.bridge.modern_to_legacy import DONE, YES, answered, modern_to_legacy
@@ -141,7 +141,7 @@ async def test_a_connection_made_for_one_client_ends_with_it() -> None:
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_how_many_connections_of_their_own_clients_have_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "MOST_OWN", 2)
+    monkeypatch.setattr(pool, "MAX_OWN_CONNECTIONS", 2)
     for era in ERAS:
         async with in_process_workbench("legacy") as workbench:
             clients = [workbench.client(era) for _ in range(5)]
@@ -210,7 +210,7 @@ async def test_a_question_of_a_cancelled_call_reaches_no_other_client_however_la
         else:
             server.advance(server.connection.entry.config.timeout + 1)
             await until(lambda: given_up.answer is not None)
-        server.advance(100 * CANCELLED_SECONDS)
+        server.advance(100 * CANCELLED_CALL_TIMEOUT)
         theirs = other.call()
         refusal = (server.answer_to(server.ask("elicitation/create", FORM)) or {})["error"]
         assert "calls of several clients" in refusal["message"]
@@ -228,7 +228,7 @@ async def test_a_question_of_a_cancelled_call_reaches_no_other_client_however_la
 
 @pytest.mark.bridge("calls-in-flight")
 async def test_many_cancelled_calls_are_not_forgotten_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_questions, "MOST_CANCELLED", 1)
+    monkeypatch.setattr(server_questions, "MAX_CANCELLED_CALLS", 1)
     async with in_process_workbench("legacy") as workbench:
         one, other = workbench.client("legacy"), workbench.client("legacy")
         server = await workbench.connect(one)
@@ -254,7 +254,7 @@ async def test_a_connection_of_calls_long_cancelled_is_replaced_for_clients_with
         second.cancel(second.call())
         third = workbench.client("modern")
         await settled()
-        own.advance(CANCELLED_SECONDS + 1)
+        own.advance(CANCELLED_CALL_TIMEOUT + 1)
         replaced = await workbench.connect(third)
         assert replaced is not own
         await until(lambda: own.is_stopped)

@@ -98,7 +98,7 @@ async def test_two_streams_share_one_at_the_server_and_end_on_their_own() -> Non
 
 
 async def test_at_the_limit_a_task_that_is_reported_gets_further_subscribers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_subscriptions, "MOST_RESOURCES", 2)
+    monkeypatch.setattr(server_subscriptions, "MAX_SUBSCRIBED_RESOURCES", 2)
     async with in_process_workbench("modern", capabilities=BOTH) as workbench:
         client, second = (workbench.client("modern", EXTENSION) for _ in range(2))
         server = await workbench.connect(client)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.result_content import ResultContent
-from mcp_workbench.cli.result_output import MOST_COLUMNS, show, table_of
+from mcp_workbench.cli.result_output import MAX_TABLE_COLUMNS, show, table_of
 
 ROWS = [{"name": "a", "size": 1}, {"name": "b", "size": None, "new": True}]
 
@@ -58,7 +58,7 @@ def test_structured_content_is_a_table_where_it_looks_like_one() -> None:
         [{"a": [1]}],
         {"a": {"b": 1}},
         [{"text": "two\nlines"}],
-        [{f"column {number}": 1 for number in range(MOST_COLUMNS + 1)}],
+        [{f"column {number}": 1 for number in range(MAX_TABLE_COLUMNS + 1)}],
     ],
 )
 def test_values_that_are_not_tabular_make_no_table(value: object) -> None:

@@ -31,7 +31,7 @@ async def connected() -> AsyncIterator[tuple[SharedClientEnd, asyncio.StreamRead
 
 
 async def test_a_workbench_that_hangs_is_pinged_and_then_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_engine, "SILENCE_SECONDS", 0.01)
+    monkeypatch.setattr(shared_engine, "SILENCE_TIMEOUT", 0.01)
     async with connected() as (client, reader, _):
         with pytest.raises(DownstreamError, match="does not answer any more") as raised:
             await client.request("tools/call", {})
@@ -44,7 +44,7 @@ async def test_a_workbench_that_hangs_is_pinged_and_then_abandoned(monkeypatch: 
 
 
 async def test_a_workbench_that_answers_a_ping_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_engine, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(shared_engine, "SILENCE_TIMEOUT", 0.05)
     monkeypatch.setattr(shared_engine, "DEADLINE_CHECK_INTERVAL", 60.0)
     async with connected() as (client, reader, writer):
         calling = asyncio.create_task(client.request("tools/call", {}))

@@ -9,9 +9,9 @@ from rich.cells import cell_len
 
 from mcp_workbench.cli import top_view
 from mcp_workbench.cli.top_view import Line, ServerRow, Tab, painted, plain, rows_of
-from mcp_workbench.engine.observe.day_ring import OUTLINE_SECONDS
+from mcp_workbench.engine.observe.day_ring import OUTLINE_STEP_SECONDS
 
-NOW = 1000 * OUTLINE_SECONDS + 60.0
+NOW = 1000 * OUTLINE_STEP_SECONDS + 60.0
 
 
 def server(name: str, state: str = "ready", busy: int = 0) -> dict[str, Any]:

@@ -37,7 +37,7 @@ FAILING_TIME = 1.0 if IS_LONG else 10.0
 # HAProxy notices that an instance no longer answers by two checks of 2 s, 0.5 s apart.
 CHECK_TIME = 5.0
 AWAY_TIME = 30.0 if IS_LONG else 3.0
-LONGEST_CALL = 30.0 if IS_LONG else 3.0
+MAX_CALL_TIME = 30.0 if IS_LONG else 3.0
 RUNS = 5 if IS_LONG else 1
 
 
@@ -201,7 +201,7 @@ async def test_no_call_fails_while_the_state_is_away(folder: Path, how: str) -> 
 async def test_rolling_restart_fails_no_call(folder: Path, run: int) -> None:
     boxes = {"box": {"server": scripted_entry()}}
     # A delay longer than two checks of the balancer, and time for the longest call.
-    flags = ("--drain-delay", 3, "--drain-seconds", LONGEST_CALL + 15)
+    flags = ("--drain-delay", 3, "--drain-seconds", MAX_CALL_TIME + 15)
     async with machines(folder) as rig, AsyncExitStack() as stack:
         users = {name: rig.give_key(name, *"abc") for name in ("ann", "ben", "cem", "dan")}
         started = {each: await rig.start(each, boxes, *flags) for each in "abc"}
@@ -222,7 +222,7 @@ async def test_rolling_restart_fails_no_call(folder: Path, run: int) -> None:
         for token in users.values():
             for mode in MODES:
                 client = await stack.enter_async_context(rig.client(url, token, mode, read_timeout_seconds=PATIENCE))
-                calling += [asyncio.create_task(keep_calling(client, each)) for each in (0.1, 1.0, LONGEST_CALL)]
+                calling += [asyncio.create_task(keep_calling(client, each)) for each in (0.1, 1.0, MAX_CALL_TIME)]
         for name, instance in list(started.items()):
             await instance.stop()
             started[name] = await rig.start(name, boxes, *flags, port=instance.port)

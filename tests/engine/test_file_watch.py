@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.file_watch import STILL_SECONDS, FileWatch, Fingerprint, Watched, fingerprint
+from mcp_workbench.engine.file_watch import FILE_SETTLE_DELAY, FileWatch, Fingerprint, Watched, fingerprint
 
 
 class Clock:
@@ -34,8 +34,8 @@ def test_a_change_is_told_once_and_only_after_the_file_has_been_still(tmp_path: 
     assert clock.later(10.0) == 0
     file.write_text('{"a": 1}')
     assert clock.later(0.1) == 0, "it may not be over"
-    assert clock.later(STILL_SECONDS / 2) == 0
-    assert clock.later(STILL_SECONDS / 2 + 0.01) == 1
+    assert clock.later(FILE_SETTLE_DELAY / 2) == 0
+    assert clock.later(FILE_SETTLE_DELAY / 2 + 0.01) == 1
     assert clock.told == [fingerprint([str(file)])]
     assert clock.later(10.0) == 1
 
@@ -47,7 +47,7 @@ def test_a_file_that_keeps_changing_is_told_when_it_stops(tmp_path: Path) -> Non
     for number in range(10_000):
         file.write_text(str(number))
         assert clock.later(60 / 10_000) == 0
-    assert clock.later(STILL_SECONDS + 0.01) == 1
+    assert clock.later(FILE_SETTLE_DELAY + 0.01) == 1
 
 
 @pytest.mark.parametrize("way", ["replaced by another file", "removed and written again", "a link to another file"])
@@ -68,7 +68,7 @@ def test_it_does_not_matter_how_a_file_is_changed(tmp_path: Path, way: str) -> N
             file.unlink()
             file.symlink_to(other)
     clock.later(0.1)
-    assert clock.later(STILL_SECONDS + 0.01) == 1
+    assert clock.later(FILE_SETTLE_DELAY + 0.01) == 1
 
 
 def test_a_file_that_goes_and_one_that_comes_are_told(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_a_file_that_goes_and_one_that_comes_are_told(tmp_path: Path) -> None:
     clock = Clock(first, second)
     second.write_text("")
     clock.later(0.1)
-    assert clock.later(STILL_SECONDS + 0.01) == 1
+    assert clock.later(FILE_SETTLE_DELAY + 0.01) == 1
     first.unlink()
     clock.later(0.1)
-    assert clock.later(STILL_SECONDS + 0.01) == 2
+    assert clock.later(FILE_SETTLE_DELAY + 0.01) == 2
     assert clock.told[-1][0] is None
 
 
@@ -91,8 +91,8 @@ def test_what_changed_and_changed_back_before_it_was_still_is_not_told(tmp_path:
     (tmp_path / "link").symlink_to(file)
     assert clock.later(0.1) == 0
     (tmp_path / "link").rename(aside)
-    assert clock.later(STILL_SECONDS) == 0
-    assert clock.later(STILL_SECONDS) == 0
+    assert clock.later(FILE_SETTLE_DELAY) == 0
+    assert clock.later(FILE_SETTLE_DELAY) == 0
 
 
 def test_a_file_that_was_not_looked_at_before_is_told(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_file_that_was_not_looked_at_before_is_told(tmp_path: Path) -> None:
     file.write_text("{}")
     clock = Clock(file, known=False)
     clock.later(0.0)
-    assert clock.later(STILL_SECONDS + 0.01) == 1
+    assert clock.later(FILE_SETTLE_DELAY + 0.01) == 1
 
 
 def test_the_thread_looks_at_what_is_added_and_ends_when_it_is_closed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
-from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES, RestartPolicy
+from mcp_workbench.engine.downstream.lifecycle import MAX_CRASHES, RestartPolicy
 from mcp_workbench.engine.router import lists
 from mcp_workbench.engine.router.caller_connections import CallerReach
 from tests.faces.harness import ERAS, Bench, Seen
@@ -261,7 +261,7 @@ async def test_tools_of_a_server_that_failed_for_good_are_withdrawn_and_come_bac
         seen.gateway.forbid("default/server")
         await seen.client.call_tool("server:crash")
         connection = seen.gateway.only_connection("default/server")
-        while connection.policy.total < MOST_CRASHES:
+        while connection.policy.total < MAX_CRASHES:
             assert (await seen.client.call_tool("server:echo"))["isError"] is True
         await seen.client.wait_notification(CHANGED)
         assert await seen.names("tools/list") == ["other:echo", "other:crash"]

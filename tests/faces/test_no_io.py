@@ -27,7 +27,7 @@ CALLS = ("open", "stat", "lstat", "listdir", "scandir", "replace", "unlink", "ma
 # A table of the program, which is read once like a module.
 READS_ITS_TABLE = FACE / "client_behaviour.py"
 # Bounds the search for whoever called; deeper than any stack of these tests.
-MOST_FRAMES = 200
+MAX_FRAMES = 200
 
 
 @pytest.mark.parametrize("path", sorted({*FACE.glob("*.py")} - {READS_ITS_TABLE}), ids=lambda path: path.name)
@@ -49,7 +49,7 @@ def _who_called() -> str | None:
     """The module of a face that this happens for; None where it is nobody, an import, or the measuring of coverage."""
     frame = sys._getframe(2)
     found = None
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         name = frame.f_code.co_filename
         if name.startswith("<frozen importlib") or f"{os.sep}coverage{os.sep}" in name:
             return None

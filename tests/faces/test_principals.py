@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES, RestartPolicy
+from mcp_workbench.engine.downstream.lifecycle import MAX_CRASHES, RestartPolicy
 from tests.faces.harness import ERAS, EVERY_ABILITY, FACES, Bench, Boxes, Seen, introduce
 from tests.faces.memory import MemoryClient
 from tests.support.client import Json, RpcError
@@ -53,7 +53,7 @@ async def test_a_server_that_fails_for_one_principal_is_there_for_the_others(
             await seen[name].open()
             await seen[name].call("count")
         gateway.forbid("box/server")
-        for _ in range(MOST_CRASHES):
+        for _ in range(MAX_CRASHES):
             await seen["ann"].call("crash")
         opened = await seen["bob"].open()
         assert "isError" not in opened

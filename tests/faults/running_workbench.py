@@ -35,11 +35,11 @@ HEALTHY_CALLS = 40
 # The same work may cost this many times as much, and a little more: caches are cold, the machine is noisy.
 WORK_RATIO = 4.0
 WORK_SLACK = 0.01
-MOST_ROUNDS = 10
+MAX_ROUNDS = 10
 # The one that serves, and the owner of the healthy server. Whatever else runs is over after a while.
 QUIET_TASKS = 2
 # How long what is over may take to be cleaned up, on a busy machine.
-SETTLE_SECONDS = 45.0
+REFRESH_SETTLE_TIMEOUT = 45.0
 POLL_INTERVAL = 0.05
 
 
@@ -164,7 +164,7 @@ class RunningWorkbench:
         # One quiet round is enough: what has really become slower is slow in all of them.
         rounds = [await self._healthy_work()]
         while rounds[-1] > (allowed := self._work_before * WORK_RATIO + WORK_SLACK):
-            assert len(rounds) < MOST_ROUNDS, f"the healthy server costs {rounds} s, not at most {allowed} s"
+            assert len(rounds) < MAX_ROUNDS, f"the healthy server costs {rounds} s, not at most {allowed} s"
             rounds.append(await self._healthy_work())
         await self._settled(lambda reading, last: not reading.leftovers(before, self.kept_bytes))
 
@@ -176,7 +176,7 @@ class RunningWorkbench:
         return processor_seconds(self.pid) - began
 
     async def _settled(self, is_settled: Callable[[Vitals, Vitals | None], bool]) -> Vitals:
-        deadline = time.monotonic() + SETTLE_SECONDS
+        deadline = time.monotonic() + REFRESH_SETTLE_TIMEOUT
         last: Vitals | None = None
         while True:
             if isinstance(self.client, HttpConversation):

@@ -9,14 +9,14 @@ from mcp_workbench.engine.transport import backlog, stdio
 
 SCALE = 8
 DROP_ABOVE = stdio.DROP_ABOVE // SCALE
-MOST_UNSENT_BYTES = backlog.MOST_UNSENT_BYTES // SCALE
+MAX_UNSENT_BYTES = backlog.MAX_UNSENT_BYTES // SCALE
 
 
 def main() -> int:
     stdio.DROP_ABOVE = DROP_ABOVE
     stdio.CLIENT_READ_TIMEOUT = 2.0  # type: ignore[misc]
     # Before the modules are imported that take it over.
-    backlog.MOST_UNSENT_BYTES = MOST_UNSENT_BYTES  # type: ignore[misc]
+    backlog.MAX_UNSENT_BYTES = MAX_UNSENT_BYTES  # type: ignore[misc]
     from mcp_workbench.cli.main import main
 
     return main()

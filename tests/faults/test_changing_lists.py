@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from mcp_workbench.engine.downstream.server_run import MAX_LISTED_ITEMS, MOST_PAGES
+from mcp_workbench.engine.downstream.server_run import MAX_LIST_PAGES, MAX_LISTED_ITEMS
 from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry
 from tests.support.processes import eventually
 from tests.support.workbench import logged
@@ -58,7 +58,7 @@ async def test_a_list_that_grows_to_ten_thousand_tools_is_known_whole_and_costs_
 @pytest.mark.parametrize(
     ("pages", "reason"),
     [
-        ("endless", f"`tools/list` has more than {MOST_PAGES} pages"),
+        ("endless", f"`tools/list` has more than {MAX_LIST_PAGES} pages"),
         ("cyclic", "`tools/list` repeats the cursor"),
         ("no list", "its answer to `tools/list` cannot be used"),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES
+from mcp_workbench.engine.downstream.lifecycle import MAX_CRASHES
 from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry, error_text
 from tests.faults.vitals import processor_seconds
 from tests.support.client import Json
@@ -32,7 +32,7 @@ async def test_a_crash_loop_ends_costs_nothing_and_works_when_the_cause_is_mende
             assert "not restarted" in error_text(await call.result())
         assert processor_seconds(workbench.pid) - began < 1.0
         for server in servers:
-            assert (await workbench.server_status(server))["starts"] == MOST_CRASHES
+            assert (await workbench.server_status(server))["starts"] == MAX_CRASHES
         began = processor_seconds(workbench.pid)
         await asyncio.sleep(1)
         assert processor_seconds(workbench.pid) - began < 0.1, "nobody tries in the background"
@@ -46,12 +46,12 @@ async def test_a_crash_loop_ends_costs_nothing_and_works_when_the_cause_is_mende
 
 
 async def _given_up(workbench: RunningWorkbench, server: str, status: int) -> None:
-    texts = [await workbench.failure(server, "count") for _ in range(MOST_CRASHES + 3)]
+    texts = [await workbench.failure(server, "count") for _ in range(MAX_CRASHES + 3)]
     assert all(f"exited with status {status}" in text and "no licence" in text for text in texts)
-    assert ["not restarted after 5 failures" in text for text in texts] == [False] * MOST_CRASHES + [True] * 3
+    assert ["not restarted after 5 failures" in text for text in texts] == [False] * MAX_CRASHES + [True] * 3
     assert "or open the toolbox `box` to retry now" in texts[-1]
     found = await workbench.server_status(server)
-    assert (found["state"], found["starts"], found["failures"]) == ("failed", MOST_CRASHES, MOST_CRASHES)
+    assert (found["state"], found["starts"], found["failures"]) == ("failed", MAX_CRASHES, MAX_CRASHES)
     assert f"status {status}" in found["lastError"]
 
 

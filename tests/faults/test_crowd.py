@@ -14,7 +14,7 @@ from tests.faults.running_workbench import Faults, RunningWorkbench, bad_entry
 
 CLIENTS = 200
 SERVERS = 20
-WARM_SECONDS, SECONDS = 3.0, 6.0
+WARM_WORKER_LIFETIME, SECONDS = 3.0, 6.0
 
 
 async def test_every_call_of_a_crowd_is_accounted_for_while_servers_are_killed(faults: Faults) -> None:
@@ -22,7 +22,7 @@ async def test_every_call_of_a_crowd_is_accounted_for_while_servers_are_killed(f
     servers = {f"s{number}": bad_entry("--notes", notes, name=f"s{number}", timeout=10) for number in range(SERVERS)}
     async with faults.serving_http(servers) as workbench:
         accounts = Accounts()
-        await _crowd(workbench, list(servers), accounts, WARM_SECONDS)
+        await _crowd(workbench, list(servers), accounts, WARM_WORKER_LIFETIME)
         await workbench.remember()
         await _crowd(workbench, list(servers), accounts, SECONDS)
         assert accounts.wrong == []

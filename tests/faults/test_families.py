@@ -84,7 +84,7 @@ def test_all_that_the_end_may_wait_for_fits_into_the_promise() -> None:
     needed = 0.25
     by_force = child.EOF_GRACE + child.TERM_GRACE
     assert by_force + child.KILL_GRACE <= CLOSING - needed
-    assert serving.STDIO_DRAIN_SECONDS + by_force / 2 <= CLOSING - needed
+    assert serving.STDIO_DRAIN_TIMEOUT + by_force / 2 <= CLOSING - needed
 
 
 async def test_a_crashed_server_that_ignores_its_end_is_gone_when_we_are(faults: Faults) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES
+from mcp_workbench.engine.downstream.lifecycle import MAX_CRASHES
 from tests.faults.remote import Remote, playing, remote
 from tests.faults.running_workbench import Faults, RunningWorkbench, error_text
 from tests.support.client import Json, RawClient
@@ -152,8 +152,8 @@ async def test_a_server_that_failed_for_good_is_used_as_soon_as_it_listens_again
             # Then every further call has to connect.
             await client.wait_for(lambda: "without a call" in client.stderr, "an idle server that is let go")
             there.stop()
-            texts = [error_text(await count()) for _ in range(MOST_CRASHES + 2)]
-            assert ["not restarted" in text for text in texts] == [False] * MOST_CRASHES + [True] * 2
+            texts = [error_text(await count()) for _ in range(MAX_CRASHES + 2)]
+            assert ["not restarted" in text for text in texts] == [False] * MAX_CRASHES + [True] * 2
             await there.start()
             assert (await count())["structuredContent"] == {"count": 1}
     faults.nothing_left_on_disk()

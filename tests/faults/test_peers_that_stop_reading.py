@@ -9,7 +9,7 @@ from mcp_workbench.engine.transport.allocator import KEPT_BYTES
 from mcp_workbench.engine.transport.stdio import PAUSE_ABOVE
 from tests.faults.bad_client import MuteClient, initialize, line
 from tests.faults.running_workbench import Faults, bad_entry, error_text, small_workbench_command, use
-from tests.faults.small_workbench import DROP_ABOVE, MOST_UNSENT_BYTES
+from tests.faults.small_workbench import DROP_ABOVE, MAX_UNSENT_BYTES
 from tests.faults.vitals import MEMORY_RATIO, descriptors_by_kind, resident_bytes
 from tests.support.processes import eventually
 from tests.support.workbench import logged, workbench_command
@@ -102,7 +102,7 @@ async def test_a_busy_server_refuses_excess_requests_and_recovers(faults: Faults
     async with faults.serving({"bad": bad_entry(timeout=300)}, large=True, small=True) as workbench:
         pid = (await workbench.value("bad", "pid"))["pid"]
         busy = await workbench.start("bad", "busy", {"until": str(faults.path("go"))})
-        size = MOST_UNSENT_BYTES // 4 - MIB // 2
+        size = MAX_UNSENT_BYTES // 4 - MIB // 2
         padded = line("padded", "tools/call", {"name": "use_tool", "arguments": use("bad", "size", {"x": "$"})})
         padded = padded.replace(b"$", b"y" * size)
         for number in range(6):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.main import FEWEST_FREE_FILES
+from mcp_workbench.cli.main import MIN_FREE_FILES
 from mcp_workbench.engine.transport.open_files import MAX_OPEN_FILES
 from tests.faults.bad_client import PATIENCE
 from tests.faults.running_workbench import Faults, bad_entry, port_of
@@ -122,7 +122,7 @@ async def test_with_few_files_from_the_start_we_say_so_or_work(faults: Faults, l
     config = faults.write_config({"bad": bad_entry()})
     command = ["/bin/sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *workbench_command(config)]
     async with RawClient.spawn(command, env=faults.environment()) as client:
-        if limit < FEWEST_FREE_FILES + 3:
+        if limit < MIN_FREE_FILES + 3:
             assert await client.wait_exit() == 1
             assert client.stderr == (
                 "error: mcp-workbench cannot run: no more files can be opened\n\n"

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mcp_workbench.app.serving import DRAIN_SECONDS
+from mcp_workbench.app.serving import HTTP_DRAIN_TIMEOUT
 from mcp_workbench.engine.downstream.fair_requests import MAX_REQUESTS_IN_PROGRESS
 from tests.faults.http_wire import HttpConversation, Wire
 from tests.faults.running_workbench import Faults, bad_entry, error_text, port_of, use
@@ -50,7 +50,7 @@ async def test_every_one_of_a_hundred_running_calls_is_answered_and_we_end_with_
             assert text == "[box/bad/hang] the workbench is shutting down; the call was not finished"
         workbench.is_over = True
         assert await workbench.process.wait_exit() == 0
-        assert time.monotonic() - began < DRAIN_SECONDS + 5 + BUSY
+        assert time.monotonic() - began < HTTP_DRAIN_TIMEOUT + 5 + BUSY
 
 
 async def test_a_second_signal_ends_us_at_once_and_nothing_stays(faults: Faults) -> None:
@@ -71,7 +71,7 @@ async def test_a_second_signal_ends_us_at_once_and_nothing_stays(faults: Faults)
 
 # `mcp-workbench` that waits for running calls for longer than any test lasts.
 PATIENT = (
-    "from mcp_workbench.app import serving; serving.STDIO_DRAIN_SECONDS = serving.DRAIN_SECONDS = serving.DRAIN_DELAY = 600.0; "
+    "from mcp_workbench.app import serving; serving.STDIO_DRAIN_TIMEOUT = serving.HTTP_DRAIN_TIMEOUT = serving.DRAIN_DELAY = 600.0; "
     "from mcp_workbench.cli.main import main; raise SystemExit(main())"
 )
 

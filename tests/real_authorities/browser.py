@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urljoin
 PAGE_TIMEOUT = 20.0
 # Starting a browser takes seconds on a busy machine.
 BROWSER_TIMEOUT = 60.0
-MOST_FORMS = 5
+MAX_FORMS = 5
 CHROMIUM_FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
@@ -46,7 +46,7 @@ def visit_with_chromium(program: str, url: str) -> str:
 def visit_and_send_forms(url: str) -> str:
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
     page, place = _open(opener, url, None)
-    for _ in range(MOST_FORMS):
+    for _ in range(MAX_FORMS):
         form = FORM.search(page)
         if form is None:
             break

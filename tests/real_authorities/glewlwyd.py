@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 PROGRAM = shutil.which("glewlwyd")
 TABLES = Path("/usr/share/dbconfig-common/data/glewlwyd/install/sqlite3")
-START_SECONDS = 20.0
+WORKBENCH_START_TIMEOUT = 20.0
 SECRET = "secret-of-the-client"
 # It writes the scopes of a token where others write for whom it is.
 AUDIENCE = "mcp openid"
@@ -47,17 +47,17 @@ class Glewlwyd:
         pair = base64.b64encode(f"team:{SECRET}".encode()).decode()
         headers = {"authorization": f"Basic {pair}", "content-type": "application/x-www-form-urlencoded"}
         request = urllib.request.Request(f"{self.issuer}/token", urlencode(form).encode(), headers)
-        with self._open(request, timeout=START_SECONDS) as answer:
+        with self._open(request, timeout=WORKBENCH_START_TIMEOUT) as answer:
             return str(json.loads(answer.read())["access_token"])
 
     def administer(self, path: str, value: Any) -> None:
         body = json.dumps(value).encode()
         request = urllib.request.Request(f"{self.origin}/api/{path}", body, {"content-type": "application/json"})
-        with self._open(request, timeout=START_SECONDS):
+        with self._open(request, timeout=WORKBENCH_START_TIMEOUT):
             pass
 
     def wait_until_it_answers(self) -> None:
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + WORKBENCH_START_TIMEOUT
         while True:
             try:
                 self.administer("auth/", {"username": "admin", "password": "password"})

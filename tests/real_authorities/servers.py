@@ -29,7 +29,7 @@ NODE_PACKAGES = (
     "esbuild@0.28.2",
 )
 PYTHON_PACKAGES = ("fastmcp==4.1.2",)
-START_SECONDS = 60.0
+WORKBENCH_START_TIMEOUT = 60.0
 END_SECONDS = 10.0
 
 
@@ -55,7 +55,7 @@ class Authority:
         assert self.ask("/_end_grants")
 
     def ask(self, path: str) -> Any:
-        with urllib.request.urlopen(self.origin + path, timeout=START_SECONDS) as answer:
+        with urllib.request.urlopen(self.origin + path, timeout=WORKBENCH_START_TIMEOUT) as answer:
             return json.loads(answer.read())
 
 
@@ -71,7 +71,7 @@ def started(command: list[str], **environment: str) -> Iterator[str]:
     )
     assert process.stdin is not None and process.stdout is not None
     try:
-        ready, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+        ready, _, _ = select.select([process.stdout], [], [], WORKBENCH_START_TIMEOUT)
         address = process.stdout.readline().decode().strip() if ready else ""
         if not address.startswith("http://"):
             raise RuntimeError(f"`{' '.join(command)}` did not start")
@@ -124,10 +124,10 @@ def resource_server(kind: str, issuer: str = "") -> Iterator[str]:
 
 def _wait_until_it_answers(url: str) -> None:
     """It listens before its application has started."""
-    until = time.monotonic() + START_SECONDS
+    until = time.monotonic() + WORKBENCH_START_TIMEOUT
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=START_SECONDS):
+            with urllib.request.urlopen(url, timeout=WORKBENCH_START_TIMEOUT):
                 return
         except urllib.error.HTTPError:
             return

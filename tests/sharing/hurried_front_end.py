@@ -8,6 +8,6 @@ from mcp_workbench.__main__ import main
 from mcp_workbench.sharing.front import copying, joining
 
 if __name__ == "__main__":
-    joining.START_SECONDS = float(sys.argv[1])  # type: ignore[misc]
-    copying.SILENCE_SECONDS = float(sys.argv[2])  # type: ignore[misc]
+    joining.WORKBENCH_START_TIMEOUT = float(sys.argv[1])  # type: ignore[misc]
+    copying.SILENCE_TIMEOUT = float(sys.argv[2])  # type: ignore[misc]
     sys.exit(main(sys.argv[3:]))

@@ -79,7 +79,7 @@ async def test_a_configuration_that_is_slow_to_read_does_not_block_others(
         raise AssertionError
 
     async with listening(sockets_folder, hangs):
-        monkeypatch.setattr(workbench, "CONFIG_SECONDS", 1.0)
+        monkeypatch.setattr(workbench, "CONFIG_READ_TIMEOUT", 1.0)
         refused = asyncio.create_task(answer(sockets_folder / "s", written_hello(())))
         await begun.wait()
         assert await answer(sockets_folder / "s", written_hello((), command="ping")) == b"\x01ping %d\n" % os.getpid()
@@ -195,7 +195,7 @@ async def test_without_descriptors_it_pauses_instead_of_asking_again_and_again(
     async def never(hello: Hello) -> ClientContext:
         raise AssertionError
 
-    monkeypatch.setattr(workbench, "ACCEPT_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(workbench, "ACCEPT_RETRY_DELAY", 3600.0)
     async with listening(sockets_folder, never) as (served, _):
         served._listener = Short(fileno=served._listener.detach())
         waiting = asyncio.create_task(answer(sockets_folder / "s", written_hello((), command="ping")))
@@ -281,7 +281,7 @@ async def test_a_second_signal_does_not_wait_for_a_command(sockets_folder: Path)
 
 
 async def test_long_first_lines_are_bounded_in_all(sockets_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbench, "MOST_HELLO_BYTES", 900_000)
+    monkeypatch.setattr(workbench, "MAX_HELLO_BYTES_IN_ALL", 900_000)
     async with listening(sockets_folder, _unused) as (served, listener):
         writers = []
         for _ in range(3):

@@ -8,7 +8,7 @@ import pytest
 
 from mcp_workbench.engine.downstream.fair_requests import MAX_REQUESTS_IN_PROGRESS
 from mcp_workbench.sharing import budgets as module
-from mcp_workbench.sharing.budgets import LARGE_MESSAGE, MOST_ARRIVING, MOST_UNREAD, ClientBudgets
+from mcp_workbench.sharing.budgets import LARGE_MESSAGE, MAX_ARRIVING_BYTES, MAX_UNREAD_BYTES, ClientBudgets
 from tests.cli.shell import run
 from tests.sharing.harness import Shared
 from tests.sharing.test_sharing import crowded, process, used
@@ -50,9 +50,9 @@ def budgets(*links: FakeLink) -> ClientBudgets:
 def test_a_client_may_leave_as_much_unread_as_others_leave_room_for_and_one_large_answer_always() -> None:
     slow, other = FakeLink(unsent=100 * MIB), FakeLink()
     kept = budgets(slow, other)
-    assert kept.most_unread(slow, LARGEST) == MOST_UNREAD
-    assert kept.most_unread(other, LARGEST) == MOST_UNREAD - 100 * MIB
-    slow.unsent_bytes = MOST_UNREAD
+    assert kept.most_unread(slow, LARGEST) == MAX_UNREAD_BYTES
+    assert kept.most_unread(other, LARGEST) == MAX_UNREAD_BYTES - 100 * MIB
+    slow.unsent_bytes = MAX_UNREAD_BYTES
     other.unsent_bytes = 20 * MIB
     assert kept.most_unread(other, LARGEST) == LARGEST
     assert slow.is_watched and not other.is_watched, "whoever reads nothing is let go of"
@@ -62,7 +62,7 @@ def test_a_client_may_leave_as_much_unread_as_others_leave_room_for_and_one_larg
 async def test_large_messages_arrive_one_after_the_other_beyond_the_bound() -> None:
     one, other, small = FakeLink(), FakeLink(), FakeLink()
     kept = budgets(one, other, small)
-    half = MOST_ARRIVING // 2
+    half = MAX_ARRIVING_BYTES // 2
     kept.on_arriving(one, half)
     kept.on_arriving(other, half)
     assert not one.is_held and not other.is_held
@@ -79,7 +79,7 @@ async def test_large_messages_arrive_one_after_the_other_beyond_the_bound() -> N
 async def test_a_client_that_disconnects_mid_message_does_not_block_others() -> None:
     one, other = FakeLink(), FakeLink()
     kept = budgets(one, other)
-    kept.on_arriving(one, MOST_ARRIVING)
+    kept.on_arriving(one, MAX_ARRIVING_BYTES)
     kept.on_arriving(other, 2 * LARGE_MESSAGE)
     assert other.is_held
     kept.discard(one)
@@ -90,10 +90,10 @@ async def test_a_client_that_disconnects_mid_message_does_not_block_others() -> 
 async def test_a_client_that_stops_in_the_middle_of_a_message_lets_others_go_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "ARRIVAL_SECONDS", 0.01)
+    monkeypatch.setattr(module, "ARRIVAL_TIMEOUT", 0.01)
     one, other = FakeLink(), FakeLink()
     kept = budgets(one, other)
-    kept.on_arriving(one, MOST_ARRIVING)
+    kept.on_arriving(one, MAX_ARRIVING_BYTES)
     kept.on_arriving(other, 2 * LARGE_MESSAGE)
     await eventually(lambda: not other.is_held, what="the turn of the other")
     kept.close()
@@ -102,9 +102,9 @@ async def test_a_client_that_stops_in_the_middle_of_a_message_lets_others_go_fir
 async def test_a_client_held_for_long_is_reassured() -> None:
     one, other = FakeLink(), FakeLink()
     kept = budgets(one, other)
-    kept.on_arriving(one, MOST_ARRIVING)
+    kept.on_arriving(one, MAX_ARRIVING_BYTES)
     kept.on_arriving(other, 2 * LARGE_MESSAGE)
-    kept.on_arriving(one, MOST_ARRIVING + 1)
+    kept.on_arriving(one, MAX_ARRIVING_BYTES + 1)
     assert kept._timer is not None
     kept._timer.cancel()
     # As the timer does: the first one has gone on since.

@@ -23,7 +23,7 @@ from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.sharing.catalogs import MOST_UNUSED, Catalogs
+from mcp_workbench.sharing.catalogs import MAX_UNUSED_GATEWAYS, Catalogs
 from mcp_workbench.sharing.client import ClientContext
 from mcp_workbench.sharing.status import describe
 from mcp_workbench.team.audit.audit_file import AuditFile
@@ -120,10 +120,10 @@ async def test_a_copy_that_is_used_again_in_time_stays(tmp_path: Path) -> None:
 
 async def test_unused_configurations_are_dropped_beyond_a_limit(tmp_path: Path) -> None:
     async with catalogs() as kept:
-        for number in range(MOST_UNUSED + 5):
+        for number in range(MAX_UNUSED_GATEWAYS + 5):
             async with kept.serving(context(tmp_path, NUMBER=str(number))):
                 pass
-        assert len(kept.gateways) == MOST_UNUSED
+        assert len(kept.gateways) == MAX_UNUSED_GATEWAYS
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -332,7 +332,7 @@ async def test_an_audit_that_cannot_be_opened_in_time_is_refused(
 ) -> None:
     write_config(tmp_path, {"box": {"server": {"command": "never-started"}}}, audit={"file": "audit.jsonl"})
     go_on = threading.Event()
-    monkeypatch.setattr("mcp_workbench.team.oversight.OPEN_SECONDS", 0.0)
+    monkeypatch.setattr("mcp_workbench.team.oversight.OVERSIGHT_OPEN_TIMEOUT", 0.0)
     monkeypatch.setattr(AuditFile, "open", lambda file: go_on.wait(60))
     async with catalogs() as kept:
         with pytest.raises(ConfigError, match="could not be opened within"):

@@ -53,7 +53,7 @@ def test_a_workbench_that_is_stopped_is_said_and_not_waited_for(
     shared.up()
     config = write_config(shared.folder, {"box": {"server": scripted_entry()}})
     arguments = ("call", "--config", config, "box/server/pid")
-    monkeypatch.setattr(joining, "START_SECONDS", 0.2)
+    monkeypatch.setattr(joining, "WORKBENCH_START_TIMEOUT", 0.2)
     os.kill(shared.pids[0], signal.SIGSTOP)
     try:
         done = in_process.run(*arguments, cwd=config.parent)

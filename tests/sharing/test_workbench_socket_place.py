@@ -99,7 +99,7 @@ def test_down_ends_the_holder_of_the_lock_that_cannot_be_reached(holder: subproc
 def test_a_client_that_is_just_starting_does_not_wait_for_the_end_of_one(
     holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(joining, "START_SECONDS", 0.1)
+    monkeypatch.setattr(joining, "WORKBENCH_START_TIMEOUT", 0.1)
     # Longer than any test may take.
     monkeypatch.setattr(joining, "WORKBENCH_END_TIMEOUT", 10_000.0)
     serve._start_shared_workbench()

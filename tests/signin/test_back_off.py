@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_workbench.signin.back_off import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, BackOff
+from mcp_workbench.signin.back_off import FIRST_BACK_OFF_DELAY, MAX_BACK_OFF_DELAY, BackOff
 
 
 def test_the_pauses_double_up_to_the_longest() -> None:
@@ -14,8 +14,8 @@ def test_the_pauses_double_up_to_the_longest() -> None:
         assert paused is not None and paused[1] == "down"
         pauses.append(paused[0])
         now += paused[0]
-    assert pauses[:4] == [FIRST_PAUSE_SECONDS * 2**n for n in range(4)]
-    assert pauses[-1] == LONGEST_PAUSE_SECONDS
+    assert pauses[:4] == [FIRST_BACK_OFF_DELAY * 2**n for n in range(4)]
+    assert pauses[-1] == MAX_BACK_OFF_DELAY
 
 
 def test_others_wait_only_once_it_has_failed_for_two() -> None:
@@ -34,10 +34,10 @@ def test_an_answer_ends_the_pause_and_the_next_failure_starts_small_again() -> N
     back_off.answered("b")
     assert back_off.pause("b", "alice", 0.0) is None
     back_off.failed("b", "alice", 0.0, "down")
-    assert back_off.pause("b", "alice", 0.0) == (FIRST_PAUSE_SECONDS, "down")
+    assert back_off.pause("b", "alice", 0.0) == (FIRST_BACK_OFF_DELAY, "down")
 
 
 def test_a_clock_that_is_set_back_lengthens_no_pause() -> None:
     back_off = BackOff()
     back_off.failed("b", "alice", 1_000_000.0, "down")
-    assert back_off.pause("b", "alice", 0.0) == (FIRST_PAUSE_SECONDS, "down")
+    assert back_off.pause("b", "alice", 0.0) == (FIRST_BACK_OFF_DELAY, "down")

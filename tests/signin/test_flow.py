@@ -11,7 +11,7 @@ from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.signin import flow
 from mcp_workbench.signin.challenge import Challenge
 from mcp_workbench.signin.discovery import AuthorizationServer, Discovery
-from mcp_workbench.signin.flow import DEVICE_PAUSE, LONGEST_DEVICE_PAUSE, LONGEST_DEVICE_WAIT
+from mcp_workbench.signin.flow import DEVICE_CODE_TIMEOUT, DEVICE_PAUSE, MAX_DEVICE_POLL_INTERVAL
 from mcp_workbench.signin.flow_io import DeviceCodeWait, OAuthRequest, OAuthResponse, SignInFailed
 from mcp_workbench.signin.profiles import Profile
 
@@ -109,14 +109,14 @@ def test_a_page_that_has_the_code_already_is_shown_instead() -> None:
 def test_however_often_a_server_wants_us_to_slow_down_there_is_a_longest_pause() -> None:
     device = Device(expires_in=3600)
     device.run(*["slow_down"] * 15)
-    assert [each.seconds for each in device.waits][-2:] == [LONGEST_DEVICE_PAUSE] * 2
+    assert [each.seconds for each in device.waits][-2:] == [MAX_DEVICE_POLL_INTERVAL] * 2
 
 
 @pytest.mark.parametrize(
     ("given", "polls"),
     [
         ({"expires_in": 12, "interval": 5}, 3),
-        ({"expires_in": LONGEST_DEVICE_WAIT * 10, "interval": 60}, LONGEST_DEVICE_WAIT / 60),
+        ({"expires_in": DEVICE_CODE_TIMEOUT * 10, "interval": 60}, DEVICE_CODE_TIMEOUT / 60),
         # A pause beyond the life of the code is no reason to wait that long.
         ({"expires_in": 30, "interval": 1e9}, 1),
         ({"interval": 1e9}, 1),
@@ -127,7 +127,7 @@ def test_a_device_code_that_is_not_entered_expires(given: dict[str, float], poll
     with pytest.raises(SignInFailed, match="not entered in time"):
         device.run("authorization_pending")
     assert device.polls == polls
-    assert sum(each.seconds for each in device.waits) <= min(given.get("expires_in", 1e9), LONGEST_DEVICE_WAIT) + 60
+    assert sum(each.seconds for each in device.waits) <= min(given.get("expires_in", 1e9), DEVICE_CODE_TIMEOUT) + 60
 
 
 def test_polling_stops_when_the_user_refuses() -> None:

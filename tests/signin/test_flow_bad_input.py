@@ -181,7 +181,7 @@ async def test_a_user_who_declines_gets_the_error_of_the_server(tmp_path: Path) 
 
 
 async def test_a_missing_callback_times_out_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sign_ins, "BROWSER_SIGN_IN_SECONDS", 0.05)
+    monkeypatch.setattr(sign_ins, "BROWSER_SIGN_IN_TIMEOUT", 0.05)
     async with sign_in_setup(tmp_path) as at:
         sign_in = await at.sign_ins.begin(at.target)
         with pytest.raises(SignInFailed) as failed:

@@ -207,7 +207,7 @@ async def sent_and_gone(at: Cluster, machine: SignInSetup, monkeypatch: pytest.M
 
 
 async def test_token_of_a_holder_that_died_is_never_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(module, "REFRESH_LEASE_LIFETIME", 0.3)
     async with cluster(tmp_path) as at:
         a, b, c = await signed_in(at, "b", "c")
         await expire(at, a, b, c)
@@ -227,7 +227,7 @@ async def test_token_of_a_holder_that_died_is_never_sent_again(tmp_path: Path, m
 async def test_holder_that_was_frozen_changes_nothing_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "REFRESH_LEASE_LIFETIME", 0.2)
     async with cluster(tmp_path) as at:
         a, b = await signed_in(at, "b")
         await expire(at, a, b)
@@ -311,7 +311,7 @@ async def test_nothing_is_refreshed_before_the_heartbeat_has_noticed_that_everyt
 async def test_sign_in_that_the_state_alone_has_lost_is_left_again_before_it_is_refreshed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RECOVERY_SECONDS", 0.2)
+    monkeypatch.setattr(module, "STATE_RECOVERY_DELAY", 0.2)
     async with cluster(tmp_path) as at:
         a, b = await signed_in(at, "b")
         await at.look(b)

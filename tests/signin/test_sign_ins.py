@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.config.redact import MOST_RELEASED, Redactor
+from mcp_workbench.engine.config.redact import MAX_RELEASED_SERVERS, Redactor
 from mcp_workbench.signin.flow_io import NotNow
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.sign_ins import SignIns
@@ -32,11 +32,11 @@ async def test_sign_ins_of_disconnected_clients_are_released(tmp_path: Path) -> 
             assert await one.call() == 200
             assert redactor.text(f"said {one.record.access_token}") == "said ***"
 
-        for number in range(MOST_RELEASED + 10):
+        for number in range(MAX_RELEASED_SERVERS + 10):
             await come_and_go(f"user-{number}")
         gc.collect()
         assert not sign_ins._sources and not redactor._passing
-        assert len(redactor._released) == MOST_RELEASED
+        assert len(redactor._released) == MAX_RELEASED_SERVERS
 
 
 async def test_a_refresh_outlives_the_client_that_it_was_for(tmp_path: Path) -> None:

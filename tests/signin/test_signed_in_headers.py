@@ -13,7 +13,7 @@ from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin import signed_in_headers
-from mcp_workbench.signin.back_off import FIRST_PAUSE_SECONDS
+from mcp_workbench.signin.back_off import FIRST_BACK_OFF_DELAY
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.store import SignInRecord, lock_name
@@ -198,7 +198,7 @@ async def test_a_token_that_was_taken_for_a_while_is_refreshed_when_it_is_refuse
         at.authority.expire()
         assert await at.call() == 200
         # The server forgets its tokens once more, much later.
-        later = time.time() + signed_in_headers.LAST_CHANCE_SECONDS + 1
+        later = time.time() + signed_in_headers.NEW_TOKEN_GRACE + 1
         monkeypatch.setattr(time, "time", lambda: later)
         at.authority.expire()
         assert await at.call() == 200
@@ -215,7 +215,7 @@ async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(
         at.authority.token_faults = [(502, b"<html>")]
         with pytest.raises(NotNow):
             await at.call()
-        let_time_pass(monkeypatch, FIRST_PAUSE_SECONDS)
+        let_time_pass(monkeypatch, FIRST_BACK_OFF_DELAY)
         assert await at.call() == 200
 
 

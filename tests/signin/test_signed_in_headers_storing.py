@@ -123,7 +123,7 @@ async def test_the_reserved_room_suffices_when_the_disk_fills_up_after_sending(s
 async def test_a_token_that_cannot_be_stored_is_used_from_memory_and_stored_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "SAVE_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(store_module, "SAVE_RETRY_DELAY", 0.01)
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(over)

@@ -73,7 +73,7 @@ async def test_a_lock_that_another_process_holds_is_not_waited_for_longer_than_a
     before = Path(store.path).read_bytes()
     other = TokenStore(os.path.dirname(store.path), keychain=False)
     monkeypatch.setattr(module, "STORE_LOCK_TIMEOUT", 0.0)
-    monkeypatch.setattr(module, "LOCK_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(module, "STORE_LOCK_POLL_INTERVAL", 0.001)
     async with other.locked("store", 0.0), other.refreshing("one", 0.0):
         with pytest.raises(StoreUnusable, match="another workbench has held"):
             await put(store, "https://two.example")
@@ -139,7 +139,7 @@ async def test_a_file_of_the_largest_size_is_read_and_a_larger_one_set_aside(
 ) -> None:
     await put(store, "https://one.example", "https://two.example")
     content = Path(store.path).read_bytes()
-    monkeypatch.setattr(module, "LARGEST_STORE", len(content))
+    monkeypatch.setattr(module, "MAX_SIGN_IN_STORE_BYTES", len(content))
     assert [each.server for each in store.read().records] == ["https://one.example", "https://two.example"]
     rewrite(store, content + b" ")
     assert store.read() == Contents()
@@ -149,7 +149,7 @@ async def test_a_file_of_the_largest_size_is_read_and_a_larger_one_set_aside(
 async def test_no_more_than_the_largest_size_is_read(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await put(store, "https://one.example")
     content = Path(store.path).read_bytes()
-    monkeypatch.setattr(module, "LARGEST_STORE", len(content))
+    monkeypatch.setattr(module, "MAX_SIGN_IN_STORE_BYTES", len(content))
     read: list[int] = []
 
     def decode(content: bytes, **_: object) -> Contents:
@@ -258,7 +258,7 @@ async def test_a_file_that_cannot_take_its_place_leaves_no_draft(
 
 
 async def test_a_lock_is_waited_for_as_long_as_allowed(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOCK_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(module, "STORE_LOCK_POLL_INTERVAL", 0.001)
     other = TokenStore(os.path.dirname(store.path), keychain=False)
     await put(other, "https://one.example")
     held = asyncio.Event()

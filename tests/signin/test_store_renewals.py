@@ -200,7 +200,7 @@ async def test_two_sign_ins_that_cannot_be_stored(store: TokenStore) -> None:
 
 
 async def test_two_refreshes_of_a_kept_sign_in_take_turns(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOCK_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(module, "STORE_LOCK_POLL_INTERVAL", 0.001)
     descriptors = len(os.listdir("/proc/self/fd"))
     with full_disk():
         await refresh(store, ONE, "first", "third")

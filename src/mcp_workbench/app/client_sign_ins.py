@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp_workbench.signin.sign_ins import BrowserSignIn, SignIns
 
 # A call that was on its way while its user signed in has been refused by then.
-JUST_NOW_SECONDS: Final = 10.0
+RECENT_SIGN_IN_WINDOW: Final = 10.0
 
 
 class ClientSignIns:
@@ -70,7 +70,7 @@ class ClientSignIns:
         """Whether this user signed in a moment ago: a call may have been refused just before."""
         record = self.target(entry, principal).find(self.stored.store.read())
         # A clock that was set back must not make it just now for hours.
-        return record is not None and 0 <= time.time() - record.signed_in_at < JUST_NOW_SECONDS
+        return record is not None and 0 <= time.time() - record.signed_in_at < RECENT_SIGN_IN_WINDOW
 
 
 async def _record_end(

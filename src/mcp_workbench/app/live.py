@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Reading takes milliseconds. A disk that does not answer must not block a reload forever.
-READ_SECONDS: Final = 10.0
+RELOAD_READ_TIMEOUT: Final = 10.0
 # How many names fit into a log line.
 MAX_LOGGED_NAMES: Final = 5
 
@@ -105,10 +105,10 @@ class LiveConfig:
         """Reload the configuration and apply it. `seen`: the fingerprint of its files when they had settled."""
         async with self._lock:
             try:
-                async with asyncio.timeout(READ_SECONDS):
+                async with asyncio.timeout(RELOAD_READ_TIMEOUT):
                     chosen, after = await aside(self._read)
             except TimeoutError:
-                problem = f"the configuration could not be read within {READ_SECONDS:.0f} s"
+                problem = f"the configuration could not be read within {RELOAD_READ_TIMEOUT:.0f} s"
                 self._reject(problem, problem)
                 return
             except ConfigError as error:
@@ -146,7 +146,7 @@ class LiveConfig:
     async def _follow(self) -> None:
         """Watch the files of the new configuration, which may be different."""
         try:
-            async with asyncio.timeout(READ_SECONDS):
+            async with asyncio.timeout(RELOAD_READ_TIMEOUT):
                 files = await aside(self._files)
                 if self._is_started and (self._watched is None or tuple(files) != self._watched.files):
                     await self.start()

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Smaller ones are not worth it.
-_LEAST_COMPRESSED: Final = 1024
+_MIN_COMPRESSED_BYTES: Final = 1024
 # Scrapes are seconds apart, and compressing half a megabyte takes milliseconds.
 _LEVEL: Final = 1
 _STATES: Final = (*(state.value for state in State), SIGN_IN_NEEDED)
@@ -84,7 +84,7 @@ class Metrics:
         is_open = "application/openmetrics-text" in accept
         body = exposition(self._figures, self._facts(), per_tool=self._per_tool, is_open=is_open)
         headers = f"content-type: {OPENMETRICS_CONTENT_TYPE if is_open else CONTENT_TYPE}\r\n"
-        if len(body) >= _LEAST_COMPRESSED and "gzip" in encodings:
+        if len(body) >= _MIN_COMPRESSED_BYTES and "gzip" in encodings:
             body = gzip.compress(body, _LEVEL)
             headers += "content-encoding: gzip\r\n"
         return PageResponse(200, (headers + "vary: accept, accept-encoding\r\n").encode(), body)

@@ -62,7 +62,7 @@ MAX_SHOWN_CALL: Final = 16 * 1024
 PAGE_STOP_TIMEOUT: Final = 10.0
 CALL_TIMEOUT: Final = 600.0
 SIGN_IN_TIMEOUT: Final = 30.0
-HOUR: Final = 3600.0
+APPROVAL_HOUR: Final = 3600.0
 MEMORY_STEP: Final = 1024 * 1024
 # A longer audit takes seconds to verify, and is not verified for a page.
 MAX_VERIFIED_BYTES: Final = 64 * 1024 * 1024
@@ -391,7 +391,7 @@ class WorkbenchOnPage:
         self._deciders_only(user)
         if decision not in ("once", "hour", "deny"):
             raise Unavailable(400, "`decision` must be once, hour or deny")
-        wanted = ApprovalRequest(id, HOUR if decision == "hour" else None, denies=decision == "deny")
+        wanted = ApprovalRequest(id, APPROVAL_HOUR if decision == "hour" else None, denies=decision == "deny")
         for gateway in self._gateways():
             reply = gateway.decide(wanted, user.name, "page")
             shared = gateway.gate.shared_approvals

@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 
 # How long running calls may continue during shutdown. Over stdio everything must end within the 5 s that clients give a
 # server before they kill it; over HTTP no client waits for that.
-STDIO_DRAIN_SECONDS: Final = 3.0
-DRAIN_SECONDS: Final = 5.0
+STDIO_DRAIN_TIMEOUT: Final = 3.0
+HTTP_DRAIN_TIMEOUT: Final = 5.0
 # How long everything goes on while `/readyz` reports that we leave, if anybody polls it. Load balancers want to see
 # that several times (HAProxy and Kubernetes three), one or two seconds apart.
 DRAIN_DELAY: Final = 5.0
 # How long the client may take to read the last answers.
-FLUSH_SECONDS: Final = 1.0
+LAST_ANSWERS_FLUSH_TIMEOUT: Final = 1.0
 # `mcp-workbench status` and following the configuration must not delay the first answer, which is sent well before.
 AFTER_FIRST_ANSWER: Final = 1.0
 UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
@@ -86,11 +86,11 @@ async def serve_stdio(
             log.info("shutting down: %s", ending.reason)
             session.is_draining = True
             link.stop_reading()
-            await wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_SECONDS)
+            await wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_TIMEOUT)
             # Calls that have not finished by now are unlikely to end by themselves.
             gateway.runtime.processes.is_hurried = bool(session.calls)
             session.end(DownstreamError(UNFINISHED))
-            await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, FLUSH_SECONDS)
+            await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, LAST_ANSWERS_FLUSH_TIMEOUT)
         finally:
             link.close()
     # A broken pipe is how a client leaves, but what the machine lacks, or a defect, is not the client's doing.
@@ -175,7 +175,7 @@ async def serve_http(
                 log.info("waiting %g s for load balancers that watch /readyz", delay)
                 await wait_until(lambda: ending.is_urgent, delay)
             server.drain()
-            seconds = DRAIN_SECONDS if draining.seconds is None else draining.seconds
+            seconds = HTTP_DRAIN_TIMEOUT if draining.seconds is None else draining.seconds
             await wait_until(lambda: not server.call_count or ending.is_urgent, seconds)
             gateway.runtime.processes.is_hurried = bool(server.call_count)
             server.fail_all(DownstreamError(UNFINISHED))

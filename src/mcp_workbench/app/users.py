@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Users whose lists are kept in memory. Beyond this, users with nothing open and no server running are dropped; what
 # their servers listed is on the disk.
-MOST_USERS: Final = 1_000
+MAX_CACHED_USERS: Final = 1_000
 # How many are dropped at once: finding out who is being served requires a pass over all users.
 USERS_DROPPED_AT_ONCE: Final = 50
 FORGOTTEN: Final = "this user has been inactive for too long"
@@ -74,7 +74,7 @@ class UserFaces:
     def of(self, principal: str) -> Face:
         face = self._made.get(principal)
         if face is None:
-            if len(self._made) >= MOST_USERS:
+            if len(self._made) >= MAX_CACHED_USERS:
                 self._forget_some()
             face = self._made[principal] = self._begin(principal)
         self._made.move_to_end(principal)

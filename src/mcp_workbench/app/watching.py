@@ -28,9 +28,9 @@ from mcp_workbench.engine.socket_peers import described_peer, may_decide
 from mcp_workbench.errors import WorkbenchError
 
 # `top` asks every second; a client that is suspended is dropped.
-SILENT_SECONDS: Final = 30.0
+SILENT_WATCHER_TIMEOUT: Final = 30.0
 # More than a person has terminals.
-MOST_WATCHERS: Final = 8
+MAX_WATCHERS: Final = 8
 LOG_LINES: Final = 200
 # More than a screen has lines.
 MAX_RUNNING_SHOWN: Final = 100
@@ -95,7 +95,7 @@ class Watching:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it closes."""
-        if self._watchers >= MOST_WATCHERS:
+        if self._watchers >= MAX_WATCHERS:
             writer.close()
             return
         self._watchers += 1
@@ -103,7 +103,7 @@ class Watching:
         try:
             with contextlib.suppress(OSError, TimeoutError, ValueError, MsgspecError):
                 while True:
-                    async with asyncio.timeout(SILENT_SECONDS):
+                    async with asyncio.timeout(SILENT_WATCHER_TIMEOUT):
                         line = await reader.readline()
                     if not line:
                         break
@@ -112,7 +112,7 @@ class Watching:
                         looks = True
                         self._begin_to_look()
                     writer.write(encode(await self._answer(request, writer)) + b"\n")
-                    async with asyncio.timeout(SILENT_SECONDS):
+                    async with asyncio.timeout(SILENT_WATCHER_TIMEOUT):
                         await writer.drain()
         finally:
             self._watchers -= 1
@@ -209,7 +209,7 @@ class Watching:
             "now": time.time(),
             "since": totals.since,
             "figures": {"/".join(label): _figures(each) for label, each in totals.by_server().items()},
-            # Calls and errors of quarters of an hour, by their number (`day_ring.OUTLINE_SECONDS`).
+            # Calls and errors of quarters of an hour, by their number (`day_ring.OUTLINE_STEP_SECONDS`).
             "day": {"/".join(label): outline for label, outline in figures.outlines().items()},
             "processes": processes,
             "lastCalls": self._recent.calls(self._redact),

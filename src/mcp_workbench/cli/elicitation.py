@@ -28,8 +28,8 @@ CANCELLED: Final = {"action": "cancel"}
 # Wrong answers to one question before the command is aborted.
 MAX_INPUT_TRIES: Final = 5
 # A prompt that fills the screen would hide who asks.
-_LONGEST_TITLE: Final = 80
-_LONGEST_CHOICES: Final = 300
+_MAX_TITLE_LENGTH: Final = 80
+_MAX_CHOICES_LENGTH: Final = 300
 _TRUE: Final = ("y", "yes", "true")
 _FALSE: Final = ("n", "no", "false")
 
@@ -110,8 +110,8 @@ class TerminalAsker:
             self._screen.line((about["description"], "dim"), indent=2)
         # A pipe that looks like a terminal could give wrong answers forever.
         for _ in range(MAX_INPUT_TRIES):
-            title = clip(str(about.get("title") or name), _LONGEST_TITLE)
-            wanted = _expected_of_approval(about) if is_approval else clip(expected(about), _LONGEST_CHOICES)
+            title = clip(str(about.get("title") or name), _MAX_TITLE_LENGTH)
+            wanted = _expected_of_approval(about) if is_approval else clip(expected(about), _MAX_CHOICES_LENGTH)
             typed = await self._line(f"{title}{wanted}{'' if is_required else '?'}: ")
             if typed is None or (is_approval and typed.strip().lower() in _FALSE):
                 return DECLINED

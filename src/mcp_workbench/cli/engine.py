@@ -45,7 +45,7 @@ TO_PEOPLE: Final = Advice("mcp-workbench list --connect", "mcp-workbench find", 
 # Programs started concurrently. More would slow all of them down, and those with a short timeout would fail.
 MAX_SERVERS_AT_ONCE: Final = 8
 # A server at a URL costs this machine only a connection, so it need not queue behind programs.
-MOST_ADDRESSES_AT_ONCE: Final = 32
+MAX_CONCURRENT_ADDRESSES: Final = 32
 
 
 class StartingPlaces:
@@ -53,7 +53,7 @@ class StartingPlaces:
 
     def __init__(self) -> None:
         self._programs = asyncio.Semaphore(MAX_SERVERS_AT_ONCE)
-        self._addresses = asyncio.Semaphore(MOST_ADDRESSES_AT_ONCE)
+        self._addresses = asyncio.Semaphore(MAX_CONCURRENT_ADDRESSES)
 
     def of(self, entry: ServerEntry) -> asyncio.Semaphore:
         """Return the semaphore that this server waits for."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Files that must be free at the start: the event loop needs most of them, the rest are opened briefly. Each server
 # needs about ten more.
-FEWEST_FREE_FILES = 16
+MIN_FREE_FILES = 16
 # What CPython raises while it compiles a module, or the code that a library generates, and is out of memory.
 _OF_THE_COMPILER = (SystemError, SyntaxError, ValueError, TypeError)
 
@@ -72,7 +72,7 @@ def _fill_standard_streams() -> None:
     # With too few free descriptors, an event loop fails during its start with meaningless errors.
     free = [descriptor]
     try:
-        for _ in range(FEWEST_FREE_FILES - 1):
+        for _ in range(MIN_FREE_FILES - 1):
             free.append(os.dup(descriptor))
     finally:
         for each in free:

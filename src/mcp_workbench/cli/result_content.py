@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 # Python's own limit can be set as low as 640.
-_MOST_DIGITS = 600
+_MAX_NUMBER_DIGITS = 600
 _QUESTIONS = ("elicitation", "sampling", "roots/list")
 
 
@@ -35,7 +35,7 @@ def decoded(result: bytes | Raw) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+    return int(digits) if len(digits) <= _MAX_NUMBER_DIGITS else digits
 
 
 class ResultContent:

@@ -22,7 +22,7 @@ from mcp_workbench.cli.result_content import Binary, ResultContent, as_json
 from mcp_workbench.cli.screen import Screen, stdout
 
 # Tables with more columns than this are unreadable.
-MOST_COLUMNS: Final = 8
+MAX_TABLE_COLUMNS: Final = 8
 # The hyperlink sequence of terminals. Those without support show the text alone, as the standard for control sequences
 # requires.
 _OSC_8: Final = "\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\"
@@ -98,7 +98,7 @@ def table_of(value: object) -> tuple[list[str], list[list[str]]] | None:
         return None
     rows: list[dict[str, Any]] = value
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    if not 0 < len(columns) <= MOST_COLUMNS:
+    if not 0 < len(columns) <= MAX_TABLE_COLUMNS:
         return None
     return columns, [[_cell(row.get(name)) for name in columns] for row in rows]
 

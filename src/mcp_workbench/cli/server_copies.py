@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, MOST_WITHHELD_NAMED
+from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, MAX_NAMED_WITHHELD_ITEMS
 
 # States of servers that have never been used here: there is no copy yet. People see one word for both.
 _NEVER_USED: Final = ("configured", "known")
@@ -166,7 +166,7 @@ def withheld_in(copies: ServerCopies) -> list[str]:
     for each in copies.reports:
         for kind, names in (each.get("withheld") or {}).items():
             found.setdefault(kind, set()).update(names)
-    said = {kind: f": {', '.join(sorted(names)[:MOST_WITHHELD_NAMED])}" for kind, names in found.items()}
+    said = {kind: f": {', '.join(sorted(names)[:MAX_NAMED_WITHHELD_ITEMS])}" for kind, names in found.items()}
     # A server has one text of them.
     said |= {INSTRUCTIONS: ""} if INSTRUCTIONS in found else {}
     return [f"{kind}{names}" for kind, names in said.items()]

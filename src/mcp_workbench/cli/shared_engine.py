@@ -30,7 +30,7 @@ from mcp_workbench.engine.protocol.revisions import Era
 from mcp_workbench.engine.run import run
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 from mcp_workbench.sharing.commands import ASKS, OFFER
-from mcp_workbench.sharing.front.copying import SILENCE_SECONDS
+from mcp_workbench.sharing.front.copying import SILENCE_TIMEOUT
 from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning, introduce
 from mcp_workbench.sharing.front.line_protocol import ACCEPTED, BORROW, CONTROL, PING_LINE, written_hello
 
@@ -223,7 +223,7 @@ class SharedClientEnd(ToolClient):
         """Read the next bytes. Like front ends, raises `TimeoutError` if the workbench does not even answer a ping,
         which it does at once, whatever its servers are doing."""
         # The second round is for data that arrived while this process was stopped and is still unread.
-        for seconds in (SILENCE_SECONDS, SILENCE_SECONDS):
+        for seconds in (SILENCE_TIMEOUT, SILENCE_TIMEOUT):
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(self._reader.read(_SHARED_READ_BYTES), seconds)
             self._writer.write(PING_LINE)

@@ -30,8 +30,8 @@ from mcp_workbench.engine.printable import plural
 FORMS: Final = tuple(form.value for form in Form)
 COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")
 # What fewer clients did may be chance; what fewer than most of them needed is not worth its tokens to the others.
-LEAST_CLIENTS: Final = 5
-LEAST_SHARE: Final = 0.6
+MIN_PINNING_CLIENTS: Final = 5
+MIN_PINNING_SHARE: Final = 0.6
 MAX_PROPOSALS: Final = 5
 ABOUT_FLAT: Final = (
     "Full is everything that servers sent, as in the flat list; the other forms leave out outputSchema and icons."
@@ -152,7 +152,7 @@ def _proposals(config: WorkbenchConfig, known: dict[str, Tool]) -> list[Proposal
     """Return the tools that most clients used and that are not pinned. Only the user pins: each pin costs every
     conversation, and another list of tools empties the client's prompt cache."""
     path = use_file(OWN_USER)
-    used = [] if path is None else proposed_pins(read(path), LEAST_CLIENTS, LEAST_SHARE)
+    used = [] if path is None else proposed_pins(read(path), MIN_PINNING_CLIENTS, MIN_PINNING_SHARE)
     wanted = [each for each in used if each[0] in known and each[0] not in config.pin]
     return [Proposal(path, times, clients, flat_cost([known[path]])) for path, times, clients in wanted[:MAX_PROPOSALS]]
 

@@ -17,7 +17,7 @@ from rich.cells import cell_len, set_cell_size
 
 from mcp_workbench.cli.screen import Part, Style
 from mcp_workbench.cli.server_copies import BROKEN, UNUSED, grouped, lacking_in, place_of
-from mcp_workbench.engine.observe.day_ring import HOURS, OUTLINE_SECONDS
+from mcp_workbench.engine.observe.day_ring import HOURS, OUTLINE_STEP_SECONDS
 from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.engine.steps import LOCAL
 
@@ -31,17 +31,17 @@ _STATE: Final = "STATE"
 _DAY: Final = "LAST DAY"
 # Which columns go first where there is no room for all of them; the name and the state never do.
 _DROPPED: Final = (_DAY, "P50", "MEMORY", "CALLS", "CALLS/S", "P95", "BUSY", "ERRORS")
-_SHORTEST_NAME: Final = 12
+_MIN_NAME_WIDTH: Final = 12
 # Of the plot of a day: fewer columns say nothing, more than one for a quarter of an hour nothing new.
-_SHORTEST_PLOT: Final = 12
-_LONGEST_PLOT: Final = HOURS * 3600 // OUTLINE_SECONDS
+_MIN_PLOT_WIDTH: Final = 12
+_MAX_PLOT_WIDTH: Final = HOURS * 3600 // OUTLINE_STEP_SECONDS
 # From this width on, columns are set apart by more than one space.
 _WIDE: Final = 100
 LAST_CALLS: Final = 8
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _REASONS: Final = 3
 # Lines of one reason.
-_MOST_WRAPPED: Final = 3
+_MAX_WRAPPED_LINES: Final = 3
 LIST_KEYS: Final = "up/down choose  enter look  / filter  s stop  r restart  ? keys  q quit"
 SERVER_KEYS: Final = "tab calls, log, copies  up/down scroll  / filter  s stop  r restart  q back"
 HELP: Final = (
@@ -160,7 +160,7 @@ def server_picture(
         *(line for lacking in row.lacking for line in _wrapped(lacking, width, 2, "warn")),
         *_wrapped(", ".join([_counted(look, [row]), *parts]), width, 2),
     ]
-    if plot := _plot(row.day, min(_LONGEST_PLOT, width - 12)):
+    if plot := _plot(row.day, min(_MAX_PLOT_WIDTH, width - 12)):
         head.append(["  last day ", *plot])
     head += [[""], [(f"  [{each}]", "strong") if each == tab else f"   {each} " for each in TABS]]
     body = {"calls": _server_calls, "log": _server_log, "copies": _server_copies}[tab](look, row, log, text, width)
@@ -222,7 +222,7 @@ def _about(look: Look, rows: list[ServerRow], width: int) -> list[Line]:
     day = tuple(
         (sum(calls for calls, _ in step), any(failed for _, failed in step)) for step in zip(*_days(rows), strict=True)
     )
-    plot = _plot(day, min(_LONGEST_PLOT // 2, width - len(counted) - 11))
+    plot = _plot(day, min(_MAX_PLOT_WIDTH // 2, width - len(counted) - 11))
     lines.append([counted, *(["  last day ", *plot] if plot else [])])
     return lines
 
@@ -255,10 +255,10 @@ def _table(rows: list[ServerRow], width: int, chosen: int | None) -> tuple[list[
         if any(row.cells[title] for row in rows)
     }
     if any(row.day for row in rows):
-        widths[_DAY] = _SHORTEST_PLOT
+        widths[_DAY] = _MIN_PLOT_WIDTH
     longest = max(len(_NAME), *(cell_len(one_line(row.label)) for row in rows))
     # One long name is no reason to take the figures of all.
-    names = min(longest, max(_SHORTEST_NAME, width // 2))
+    names = min(longest, max(_MIN_NAME_WIDTH, width // 2))
 
     def spare() -> int:
         return width - 2 - names - sum(widths.values()) - len(gap) * len(widths)
@@ -271,10 +271,10 @@ def _table(rows: list[ServerRow], width: int, chosen: int | None) -> tuple[list[
         # Names and states share what there is.
         room = width - 2 - sum(widths.values()) - len(gap) * len(widths) + widths[_STATE]
         widths[_STATE] = min(widths[_STATE], max(room - names, room // 2))
-        names = max(_SHORTEST_NAME, room - widths[_STATE])
+        names = max(_MIN_NAME_WIDTH, room - widths[_STATE])
     names = min(longest, names + max(0, spare()))
     if _DAY in widths:
-        widths[_DAY] = min(_LONGEST_PLOT, _SHORTEST_PLOT + spare())
+        widths[_DAY] = min(_MAX_PLOT_WIDTH, _MIN_PLOT_WIDTH + spare())
     titles = gap.join(_padded(title, widths[title], is_text=title in (_STATE, _DAY)) for title in widths)
     lines: list[Line] = [[(f"  {_padded(_NAME, names)}{gap}{titles}".rstrip(), "dim")]]
     places = {}
@@ -359,15 +359,15 @@ def _outcome(call: dict[str, Any]) -> str:
 
 def day_of(outline: Iterable[Sequence[int]], now: float) -> tuple[tuple[int, bool], ...]:
     """What was called in each quarter of an hour of the last day; empty if nothing was."""
-    last = int(now) // OUTLINE_SECONDS
+    last = int(now) // OUTLINE_STEP_SECONDS
     steps = {number: (calls, bool(errors)) for number, calls, errors in outline}
-    found = tuple(steps.get(number, (0, False)) for number in range(last - _LONGEST_PLOT + 1, last + 1))
+    found = tuple(steps.get(number, (0, False)) for number in range(last - _MAX_PLOT_WIDTH + 1, last + 1))
     return found if any(calls for calls, _ in found) else ()
 
 
 def _plot(day: tuple[tuple[int, bool], ...], width: int) -> Line:
     """The day as bars, one for each column; those of times with failed calls stand out."""
-    if not day or width < _SHORTEST_PLOT:
+    if not day or width < _MIN_PLOT_WIDTH:
         return []
     edges = [len(day) * column // width for column in range(width + 1)]
     steps = [day[first : max(last, first + 1)] for first, last in pairwise(edges)]
@@ -399,7 +399,7 @@ def _screen(lines: list[Line], width: int, height: int) -> list[Line]:
 
 def _wrapped(text: str, width: int, indent: int, style: Style = "plain") -> list[Line]:
     """A text on as many lines as it needs, and a few at most."""
-    shown = textwrap.wrap(one_line(text), max(20, width - indent), max_lines=_MOST_WRAPPED, placeholder=" …")
+    shown = textwrap.wrap(one_line(text), max(20, width - indent), max_lines=_MAX_WRAPPED_LINES, placeholder=" …")
     return [[(" " * indent + line, style)] for line in shown]
 
 

@@ -17,7 +17,7 @@ from mcp_workbench.engine.lasting_state import INSTANCE
 
 # Values carry the time until which they are valid, the shortest some seconds.
 MAX_CLOCK_DIFFERENCE: Final = 5.0
-LEAST_VERSION: Final = 7
+MIN_STATE_SERVER_VERSION: Final = 7
 LATENCY_LIMIT: Final = 0.05
 
 
@@ -110,6 +110,6 @@ def _judged(report: ClusterReport) -> list[tuple[str, str]]:
     if (report.latency_seconds or 0.0) > LATENCY_LIMIT:
         text = f"the state server takes {1000 * (report.latency_seconds or 0):.0f} ms to answer"
         found.append((text, "run it near the instances; after 200 ms it counts as away"))
-    if report.server is not None and int(report.server.split()[-1].partition(".")[0]) < LEAST_VERSION:
+    if report.server is not None and int(report.server.split()[-1].partition(".")[0]) < MIN_STATE_SERVER_VERSION:
         found.append((f"the state server is {report.server}", "Valkey 7.2 and Redis 7, or later, are supported"))
     return found

@@ -47,7 +47,7 @@ NOTICE_WINDOW: Final = 64
 # All instances write what is common, also at the same time: one that sealed it first may write it last.
 MAX_OVERTAKEN: Final = 5.0
 # How long it is known which key is used after the last instance has ended.
-KEY_MARK_SECONDS: Final = 60
+KEY_MARK_LIFETIME: Final = 60
 # How often common kinds are read without a change, so that what is about to expire is written again.
 RENEWAL_INTERVAL: Final = 3600.0
 # SealRefused values that are logged each; further ones are counted.
@@ -459,7 +459,7 @@ class ClusterState(LastingState):
         commands: list[tuple[str | bytes | int, ...]] = [self._last_beat()]
         commands += [*self._written(place, self.describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
         # The first to come says which key is used: names are hidden with it, so with a wrong one nothing is found.
-        commands += [("SET", self.key_mark_at, self._seal.key_mark, "NX", "EX", KEY_MARK_SECONDS)]
+        commands += [("SET", self.key_mark_at, self._seal.key_mark, "NX", "EX", KEY_MARK_LIFETIME)]
         commands += [("GET", self.key_mark_at)]
         followed = list(self._followers)
         commands += [("MGET", *map(self._counter, followed))] if followed else []

@@ -17,9 +17,9 @@ from typing import Final
 # How often files are checked. With the two constants below, a change is reported within 0.7 s.
 FILE_CHECK_INTERVAL: Final = 0.4
 # While a file is changing, it is checked more often.
-CLOSER_LOOK_SECONDS: Final = 0.1
+CHANGING_FILE_POLL_INTERVAL: Final = 0.1
 # Editors write in several steps, or write a new file and rename it. This is enough time to finish.
-STILL_SECONDS: Final = 0.2
+FILE_SETTLE_DELAY: Final = 0.2
 
 # For each file, values that change when it is written or replaced; None if it does not exist.
 Fingerprint = tuple[tuple[int, ...] | None, ...]
@@ -61,7 +61,7 @@ class Watched:
         seen = fingerprint(self.files)
         if seen != self._seen:
             self._seen, self._since = seen, now
-        elif seen != self._reported and now - self._since >= STILL_SECONDS:
+        elif seen != self._reported and now - self._since >= FILE_SETTLE_DELAY:
             self._reported = seen
             self._changed(seen)
 
@@ -99,4 +99,4 @@ class FileWatch:
             for watched in tuple(self._watched):
                 watched.look(time.monotonic())
                 if watched.is_settling:
-                    pause = CLOSER_LOOK_SECONDS
+                    pause = CHANGING_FILE_POLL_INTERVAL

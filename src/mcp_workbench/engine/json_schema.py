@@ -16,7 +16,7 @@ Schema = Mapping[str, Any]
 # The maximum depth of recursion into a schema; no real schema comes close.
 MAX_SCHEMA_DEPTH: Final = 48
 # References that lead to references: two are usual, a circle is not.
-_MOST_HOPS: Final = 16
+_MAX_REFERENCE_HOPS: Final = 16
 
 # Keywords that hold further schemas: one, a list of them (`items` may be either), or an object of them by name.
 # `default`, `examples`, `const` and `enum` hold data, whatever it looks like.
@@ -90,7 +90,7 @@ def alternatives(schema: object, root: Schema) -> list[Schema]:
 
 def resolve(root: Schema, reference: object) -> Schema | None:
     """The schema that a local reference leads to, following further references; None if it is missing or cyclic."""
-    for _ in range(_MOST_HOPS):
+    for _ in range(_MAX_REFERENCE_HOPS):
         target = point(root, reference)
         if not isinstance(target, dict):
             return None

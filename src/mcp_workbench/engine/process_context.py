@@ -16,7 +16,7 @@ LOCK = "shared.lock"
 WANTED = "shared.up"
 PAGE = "shared.page"
 # `sun_path` has 108 bytes on Linux and 104 on macOS, including the terminating zero.
-LONGEST_SOCKET_PATH = 103
+MAX_SOCKET_PATH_BYTES = 103
 # In the environment of servers and their children: the configurations served by the outer workbenches. Serving one of
 # them again would recurse forever.
 WITHIN = "MCP_WORKBENCH_WITHIN"

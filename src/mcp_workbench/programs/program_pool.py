@@ -30,7 +30,7 @@ from mcp_workbench.errors import DownstreamError, package_hint
 # An interpreter is ready in a fifth of a second; a busy machine takes longer.
 START_TIMEOUT: Final = 30.0
 MAX_WARM_WORKERS: Final = 2
-WARM_SECONDS: Final = 60.0
+WARM_WORKER_LIFETIME: Final = 60.0
 # What a program may hand to a call or answer with.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 HOME_NAME: Final = "programs"
@@ -110,7 +110,7 @@ class ProgramPool:
         if len(self._warm) >= MAX_WARM_WORKERS:
             self.end(self._warm.pop(0))
         self._warm.append(worker)
-        worker.idle_timer = asyncio.get_running_loop().call_later(WARM_SECONDS, self.cool_down, worker)
+        worker.idle_timer = asyncio.get_running_loop().call_later(WARM_WORKER_LIFETIME, self.cool_down, worker)
 
     def cool_down(self, worker: Worker | None = None) -> None:
         """End a process that is kept warm, or all of them."""

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 _SUSPENSIONS_PER_CALL: Final = 4
 _OTHER_SUSPENSIONS: Final = 2000
 # One sleep; further ones count towards the time of the program.
-_MAX_SLEEP_SECONDS: Final = 1.0
+_MAX_SLEEP: Final = 1.0
 _MAX_VALUE_DEPTH: Final = 200
 # Of the line that an error is about.
 _MAX_TOLD_SOURCE: Final = 200
@@ -125,7 +125,7 @@ def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
     }
     try:
         with pool.checkout(
-            script_name="program.py", limits=limits, os_policy={"sleep_system_max": _MAX_SLEEP_SECONDS}
+            script_name="program.py", limits=limits, os_policy={"sleep_system_max": _MAX_SLEEP}
         ) as session:
             value = session.feed_run(
                 wanted["code"], external_lookup={"call": call, "find": find}, print_callback=printed

@@ -17,7 +17,7 @@ from mcp_workbench.setup.clients.table import Client
 
 # Programs on Node take seconds on a busy machine, and some check for updates first.
 CLIENT_COMMAND_TIMEOUT: Final = 60.0
-_MOST_OUTPUT: Final = 500
+_MAX_QUOTED_OUTPUT: Final = 500
 
 
 def is_installed(client: Client) -> bool:
@@ -74,7 +74,7 @@ def run(client: Client, command: Sequence[str]) -> str:
     output = (done.stdout + done.stderr).decode(errors="replace").strip()
     if done.returncode:
         raise ConfigError(
-            f"`{' '.join(command[:3])}` failed with status {done.returncode}: {output[-_MOST_OUTPUT:]}",
+            f"`{' '.join(command[:3])}` failed with status {done.returncode}: {output[-_MAX_QUOTED_OUTPUT:]}",
             hint=f"mcp-workbench install {client.name} --print shows what to enter by hand",
         )
     return output

@@ -16,7 +16,7 @@ from mcp_workbench.engine.config.model import ServerConfig, references_in
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined
 
 # Below this, writing caches, logs and the packages that servers download soon fails.
-LEAST_DISK_BYTES: Final = 200 * 1024 * 1024
+MIN_FREE_DISK_BYTES: Final = 200 * 1024 * 1024
 # For the workbench itself, and for each server with its pipes, link and log.
 FILES_OF_ITS_OWN: Final = 64
 FILES_PER_SERVER: Final = 10
@@ -167,11 +167,11 @@ def cache(subject: Examined) -> list[Diagnosis]:
 
 def sockets(subject: Examined) -> list[Diagnosis]:
     """Check the folder where workbenches listen for `status`, `up` and each other."""
-    from mcp_workbench.engine.process_context import LONGEST_SOCKET_PATH, SOCKET, is_private, runtime_folder
+    from mcp_workbench.engine.process_context import MAX_SOCKET_PATH_BYTES, SOCKET, is_private, runtime_folder
 
     folder = runtime_folder()
     found = []
-    if len(os.fsencode(os.path.join(folder, SOCKET))) > LONGEST_SOCKET_PATH:
+    if len(os.fsencode(os.path.join(folder, SOCKET))) > MAX_SOCKET_PATH_BYTES:
         text = (
             f"the path of `{folder}` is too long for a socket, so a workbench cannot be shared or asked for its status"
         )
@@ -286,7 +286,7 @@ def limits(subject: Examined) -> list[Diagnosis]:
     # The caches of npx and uvx are in the home folder, their temporary files in `/tmp`.
     for folder in dict.fromkeys(filter(os.path.isdir, (os.path.expanduser("~"), "/tmp"))):
         free = shutil.disk_usage(folder).free
-        if free < LEAST_DISK_BYTES:
+        if free < MIN_FREE_DISK_BYTES:
             text = f"only {free // 1024**2} MiB are free on the disk of `{folder}`"
             found.append(
                 Diagnosis("warning", "limits", text, "free some space; servers that download packages need it")

@@ -22,7 +22,7 @@ from mcp_workbench.engine.run import run
 from mcp_workbench.errors import DownstreamError
 
 # For each request, until its last byte. A registry answers in a fraction of a second, and a user is waiting.
-REGISTRY_SECONDS: Final = 20.0
+REGISTRY_TIMEOUT: Final = 20.0
 # One server.json takes a few kilobytes, a page of them a hundred times that.
 MAX_REGISTRY_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _MAX_REGISTRY_NAMES: Final = 50
@@ -93,7 +93,7 @@ def _get(registry: str, address: str) -> bytes | None:
 
     async def within_time() -> tuple[int, bytes]:
         # A socket's timeout restarts with each byte; a registry that drips would block the command for hours.
-        async with asyncio.timeout(REGISTRY_SECONDS):
+        async with asyncio.timeout(REGISTRY_TIMEOUT):
             return await aside(lambda: _read(address))
 
     try:
@@ -117,7 +117,7 @@ def _read(address: str) -> tuple[int, bytes]:
     headers = {"Accept": "application/json", "User-Agent": f"mcp-workbench/{__version__}"}
     request = urllib.request.Request(address, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=REGISTRY_SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=REGISTRY_TIMEOUT) as answer:
             content: bytes = answer.read(MAX_REGISTRY_ANSWER_BYTES + 1)
             # With `read(n)`, a connection that breaks off looks like a normal end.
             if not answer.length or len(content) > MAX_REGISTRY_ANSWER_BYTES:

@@ -15,7 +15,7 @@ from mcp_workbench.engine.process_context import runtime_folder
 from mcp_workbench.sharing.front.joining import WORKBENCH_END_TIMEOUT, log_path
 
 # How long a service manager waits for the workbench to exit: longer than `down`, which reports that it takes too long.
-STOP_SECONDS: Final = int(WORKBENCH_END_TIMEOUT) + 5
+SERVICE_STOP_TIMEOUT: Final = int(WORKBENCH_END_TIMEOUT) + 5
 
 _UNIT = """\
 # Save as ~/.config/systemd/user/mcp-workbench.service, then:
@@ -71,14 +71,14 @@ def service_text(platform: str = sys.platform) -> str:
     command = [sys.executable, "-m", "mcp_workbench", "up", "--foreground"]
     if platform == "darwin":
         arguments = "\n".join(f"    <string>{escape(word)}</string>" for word in command)
-        return _PLIST.format(arguments=arguments, seconds=STOP_SECONDS, log=escape(log_path()))
+        return _PLIST.format(arguments=arguments, seconds=SERVICE_STOP_TIMEOUT, log=escape(log_path()))
     # systemd interprets `%` and `$` in a command line.
     words = shlex.join(command).replace("%", "%%").replace("$", "$$")
     return _unit_for(words)
 
 
 def _unit_for(command: str) -> str:
-    text = _UNIT.format(command=command, seconds=STOP_SECONDS)
+    text = _UNIT.format(command=command, seconds=SERVICE_STOP_TIMEOUT)
     if not os.path.dirname(runtime_folder()).startswith("/run/user/"):
         # Without systemd's runtime folder, front ends look elsewhere, so the service must too.
         text = text.replace("Environment=XDG_RUNTIME_DIR=%t\n", "")

@@ -11,13 +11,13 @@ from typing import Final, Protocol
 
 # Unread answers of all clients together. Beyond this, each client may have one of the largest size waiting, and those
 # that read nothing at all are disconnected.
-MOST_UNREAD: Final = 512 * 1024 * 1024
+MAX_UNREAD_BYTES: Final = 512 * 1024 * 1024
 # Messages larger than this that are still arriving, of all clients together. Beyond this, they arrive one after the
 # other.
-MOST_ARRIVING: Final = 256 * 1024 * 1024
+MAX_ARRIVING_BYTES: Final = 256 * 1024 * 1024
 LARGE_MESSAGE: Final = 1024 * 1024
 # A client that sends nothing for so long in the middle of a large message lets the next one go first.
-ARRIVAL_SECONDS: Final = 5.0
+ARRIVAL_TIMEOUT: Final = 5.0
 
 
 class BudgetedLink(Protocol):
@@ -66,11 +66,11 @@ class ClientBudgets:
         """Return how much this client may leave unread now. Called only if it leaves megabytes unread."""
         others = [(each.unsent_bytes, each) for each in self._links if each is not link]
         unread = sum(size for size, _ in others)
-        if unread + link.unsent_bytes > MOST_UNREAD:
+        if unread + link.unsent_bytes > MAX_UNREAD_BYTES:
             for size, each in others:
                 if size > largest:
                     each.watch_stalled()
-        return max(largest, MOST_UNREAD - unread)
+        return max(largest, MAX_UNREAD_BYTES - unread)
 
     # ── large messages in transit ──
 
@@ -87,7 +87,7 @@ class ClientBudgets:
             self._watch_first()
 
     def _may_go_on(self, link: BudgetedLink) -> bool:
-        return link is next(iter(self._arriving)) or sum(self._arriving.values()) <= MOST_ARRIVING
+        return link is next(iter(self._arriving)) or sum(self._arriving.values()) <= MAX_ARRIVING_BYTES
 
     def _release_some(self) -> None:
         for link in [each for each in self._arriving if each in self._held]:
@@ -99,7 +99,7 @@ class ClientBudgets:
         if self._timer is None:
             first = next(iter(self._arriving.items()))
             self._seen = first
-            self._timer = asyncio.get_running_loop().call_later(ARRIVAL_SECONDS, self._look_at_first)
+            self._timer = asyncio.get_running_loop().call_later(ARRIVAL_TIMEOUT, self._look_at_first)
 
     def _look_at_first(self) -> None:
         self._timer = None

@@ -20,12 +20,12 @@ from mcp_workbench.engine.file_watch import FileWatch
 from mcp_workbench.sharing.client import ClientContext
 
 # As long as a server runs that nobody has open: until then its process is there for clients that come back.
-UNUSED_SECONDS: Final = 600.0
+UNUSED_GATEWAY_LIFETIME: Final = 600.0
 # Unused gateways. A person works in a few folders; a script that goes through hundreds must not fill the memory.
-MOST_UNUSED: Final = 16
+MAX_UNUSED_GATEWAYS: Final = 16
 # The same while there is another for the same file and folder, which only has other variables: for a command between
 # two calls, but not for the client of a session that is over, whose variables nobody will have again.
-UNUSED_COPY_SECONDS: Final = 30.0
+UNUSED_COPY_LIFETIME: Final = 30.0
 
 
 # The environment is the last part.
@@ -49,8 +49,8 @@ class Catalogs:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.unused_seconds = UNUSED_SECONDS
-        self.unused_copy_seconds = UNUSED_COPY_SECONDS
+        self.unused_seconds = UNUSED_GATEWAY_LIFETIME
+        self.unused_copy_seconds = UNUSED_COPY_LIFETIME
         # Watches the files of all configurations, and whatever else the workbench depends on.
         self.watch = FileWatch()
         self._served: dict[ClientKey, ServedCatalog] = {}
@@ -152,7 +152,7 @@ class Catalogs:
             for each, other in self._served.items()
             if not other.users and other.opened.done() and each != self._kept
         ]
-        for each in unused[:-MOST_UNUSED]:
+        for each in unused[:-MAX_UNUSED_GATEWAYS]:
             self._drop(each)
 
     def _hurry_copies(self, key: ClientKey) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw, Struct
 
 from mcp_workbench.app.gateway import Gateway, Options
-from mcp_workbench.app.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS, UNFINISHED, wait_until
+from mcp_workbench.app.serving import LAST_ANSWERS_FLUSH_TIMEOUT, STDIO_DRAIN_TIMEOUT, UNFINISHED, wait_until
 from mcp_workbench.engine.config.choose import ConfigSource
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.config.program_paths import ProgramPaths
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 # For a front end to learn that we are stopping and to stop sending, which takes milliseconds.
-LAST_REQUESTS_SECONDS: Final = 1.0
+LAST_REQUESTS_TIMEOUT: Final = 1.0
 _NOTHING: Final[list[bytes]] = []
 _PING: Final = PING_LINE.rstrip(b"\n")
 
@@ -245,16 +245,16 @@ class SharedClient:
             if self.goodbye:
                 link.send_control(self.goodbye)
                 # What it sent before it got the goodbye is still served.
-                await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_SECONDS)
+                await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_TIMEOUT)
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
             link.stop_reading()
-            await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_SECONDS)
+            await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_TIMEOUT)
             for call in list(session.calls.values()):
                 # Servers keep running for other clients, so they are notified of the cancellation.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
             session.end(DownstreamError(UNFINISHED), keeps_streams=self.goodbye == COME_AGAIN)
-            await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), FLUSH_SECONDS)
+            await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), LAST_ANSWERS_FLUSH_TIMEOUT)
         finally:
             session.leave()
             link.close()

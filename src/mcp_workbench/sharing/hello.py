@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 # Environments take some ten kilobytes; the system allows a few megabytes.
-LONGEST_HELLO: Final = 8 * 1024 * 1024
+MAX_HELLO_BYTES: Final = 8 * 1024 * 1024
 
 
 class Hello(Struct, frozen=True):

@@ -54,7 +54,7 @@ from mcp_workbench.sharing.front.line_protocol import (
     SERVE_ALONE,
     UNABLE,
 )
-from mcp_workbench.sharing.hello import LONGEST_HELLO, BadHello, Hello, read_hello
+from mcp_workbench.sharing.hello import MAX_HELLO_BYTES, BadHello, Hello, read_hello
 from mcp_workbench.sharing.status import describe
 
 if TYPE_CHECKING:
@@ -62,20 +62,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 # A front end sends its hello at once.
-HELLO_SECONDS: Final = 5.0
+HELLO_TIMEOUT: Final = 5.0
 # Connections without a hello yet. Twenty clients that start at once are usual, hundreds are a mistake.
-MOST_GREETINGS: Final = 256
+MAX_GREETINGS: Final = 256
 # A configuration is read within milliseconds; on a disk that hangs, never. Front ends wait a little longer.
-CONFIG_SECONDS: Final = 10.0
+CONFIG_READ_TIMEOUT: Final = 10.0
 # Without free descriptors a connection stays in the queue, and the system keeps reporting it.
-ACCEPT_PAUSE_SECONDS: Final = 1.0
+ACCEPT_RETRY_DELAY: Final = 1.0
 # Between attempts to make a removed socket again, on a disk that is full or read-only.
-RESTORE_PAUSE_SECONDS: Final = 5.0
+SOCKET_RESTORE_INTERVAL: Final = 5.0
 # What `reload` reports about configurations that cannot be used.
 MAX_RELOAD_PROBLEMS: Final = 8
-LONGEST_PROBLEM: Final = 1000
+MAX_PROBLEM_LENGTH: Final = 1000
 # What all first lines together may take. Those that arrive in one read, nearly all of them, do not count.
-MOST_HELLO_BYTES: Final = 4 * LONGEST_HELLO
+MAX_HELLO_BYTES_IN_ALL: Final = 4 * MAX_HELLO_BYTES
 _SOCKET_READ_BYTES: Final = 64 * 1024
 # Nothing but `no_new_privs` tells servers from others, and some sandboxes set it too.
 OF_A_SERVER: Final = (
@@ -287,10 +287,10 @@ class SharedWorkbench(ProcessOwner):
         except OSError as error:
             log.warning("a connection could not be accepted: %s", error.strerror)
             self._stop_listening()
-            self._accept_timer = asyncio.get_running_loop().call_later(ACCEPT_PAUSE_SECONDS, self._listen)
+            self._accept_timer = asyncio.get_running_loop().call_later(ACCEPT_RETRY_DELAY, self._listen)
             return
         connection.setblocking(False)
-        if self._greeting >= MOST_GREETINGS:
+        if self._greeting >= MAX_GREETINGS:
             connection.close()
             return
         task = self._tasks.create_task(self._take_in(connection))
@@ -314,7 +314,7 @@ class SharedWorkbench(ProcessOwner):
             return
         except OSError as error:
             log.warning("the socket cannot be made again: %s", error.strerror or error)
-            asyncio.get_running_loop().call_later(RESTORE_PAUSE_SECONDS, self._look_after_socket)
+            asyncio.get_running_loop().call_later(SOCKET_RESTORE_INTERVAL, self._look_after_socket)
             return
         finally:
             self._is_restoring = False
@@ -372,17 +372,17 @@ class SharedWorkbench(ProcessOwner):
         data = bytearray()
         counted = 0
         try:
-            async with asyncio.timeout(HELLO_SECONDS):
+            async with asyncio.timeout(HELLO_TIMEOUT):
                 while (end := data.find(b"\n")) < 0:
                     piece = await loop.sock_recv(connection, _SOCKET_READ_BYTES)
                     if not piece:
                         raise BadHello("it ended before its first line did")
-                    if len(data) > LONGEST_HELLO:
-                        raise BadHello(f"its first line is longer than {LONGEST_HELLO} bytes")
+                    if len(data) > MAX_HELLO_BYTES:
+                        raise BadHello(f"its first line is longer than {MAX_HELLO_BYTES} bytes")
                     if data:
                         counted += len(piece)
                         self._hello_bytes += len(piece)
-                        if self._hello_bytes > MOST_HELLO_BYTES:
+                        if self._hello_bytes > MAX_HELLO_BYTES_IN_ALL:
                             raise Refused(
                                 AGAIN, "too many other clients are connecting with long first lines right now"
                             )
@@ -427,10 +427,10 @@ class SharedWorkbench(ProcessOwner):
     async def _context(self, hello: Hello) -> ClientContext:
         """Raises `Refused`, whatever happens: a front end without an answer would retry endlessly."""
         try:
-            async with asyncio.timeout(CONFIG_SECONDS):
+            async with asyncio.timeout(CONFIG_READ_TIMEOUT):
                 return await self._context_of(hello)
         except TimeoutError:
-            reason = f"its configuration could not be read within {CONFIG_SECONDS:.0f} s"
+            reason = f"its configuration could not be read within {CONFIG_READ_TIMEOUT:.0f} s"
         except Refused:
             raise
         except Exception:
@@ -439,7 +439,7 @@ class SharedWorkbench(ProcessOwner):
         raise Refused(UNABLE, reason)
 
     async def _answer(self, connection: socket.socket, line: str) -> None:
-        async with asyncio.timeout(HELLO_SECONDS):
+        async with asyncio.timeout(HELLO_TIMEOUT):
             await asyncio.get_running_loop().sock_sendall(connection, CONTROL + line.encode() + b"\n")
 
     # ── clients ──
@@ -486,11 +486,11 @@ class SharedWorkbench(ProcessOwner):
         elif hello.command == RELOAD:
             rejected = await self.catalogs.reload()
             # The other end limits the size of answers (`sharing.front.joining`); `status` and the log have everything.
-            reported = [problem[:LONGEST_PROBLEM] for problem in rejected[:MAX_RELOAD_PROBLEMS]]
+            reported = [problem[:MAX_PROBLEM_LENGTH] for problem in rejected[:MAX_RELOAD_PROBLEMS]]
             await self._answer(connection, f"{RELOAD} {os.getpid()} {encode(reported).decode()}")
         elif hello.command == KEEP:
             problem = await self.keep(hello)
-            reported = [] if problem is None else [problem[:LONGEST_PROBLEM]]
+            reported = [] if problem is None else [problem[:MAX_PROBLEM_LENGTH]]
             await self._answer(connection, f"{KEEP} {encode(reported).decode()}")
         elif hello.command in (DOWN, RESTART):
             count = len(self.clients)

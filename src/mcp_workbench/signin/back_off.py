@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import Struct, field
 
-FIRST_PAUSE_SECONDS: Final = 0.25
-LONGEST_PAUSE_SECONDS: Final = 60.0
+FIRST_BACK_OFF_DELAY: Final = 0.25
+MAX_BACK_OFF_DELAY: Final = 60.0
 
 
 class _Trouble(Struct):
@@ -38,7 +38,7 @@ class BackOff:
 
     def failed(self, issuer: str, sign_in: Hashable, now: float, why: str) -> None:
         trouble = self._troubles.setdefault(issuer, _Trouble())
-        trouble.pause = min(max(2 * trouble.pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+        trouble.pause = min(max(2 * trouble.pause, FIRST_BACK_OFF_DELAY), MAX_BACK_OFF_DELAY)
         trouble.until, trouble.why = now + trouble.pause, why
         trouble.sign_ins.add(sign_in)
 

@@ -17,7 +17,7 @@ _PARAMETER: Final = re.compile(
 )
 _ESCAPED: Final = re.compile(r"\\(.)")
 # Longer headers are not challenges; parsing stays bounded.
-MOST_OF_CHALLENGE: Final = 8 * 1024
+MAX_CHALLENGE_BYTES: Final = 8 * 1024
 
 
 class Challenge(Struct, frozen=True):
@@ -33,11 +33,11 @@ class Challenge(Struct, frozen=True):
 def parse(header: str) -> Challenge:
     """Read the parameters we know. Of a repeated one, the first counts."""
     found: dict[str, str] = {}
-    for name, quoted, bare in _PARAMETER.findall(header[:MOST_OF_CHALLENGE]):
+    for name, quoted, bare in _PARAMETER.findall(header[:MAX_CHALLENGE_BYTES]):
         found.setdefault(name.lower(), _ESCAPED.sub(r"\1", quoted) if quoted else bare)
     return Challenge(
         resource_metadata=found.get("resource_metadata"),
         scope=tuple(found.get("scope", "").split()),
         is_known=bool(header),
-        is_dpop="dpop" in _PARAMETER.sub(" ", header[:MOST_OF_CHALLENGE]).lower().replace(",", " ").split(),
+        is_dpop="dpop" in _PARAMETER.sub(" ", header[:MAX_CHALLENGE_BYTES]).lower().replace(",", " ").split(),
     )

@@ -43,9 +43,9 @@ T = TypeVar("T")
 OFFLINE: Final = "offline_access"
 # RFC 8628: poll every five seconds by default, and five seconds slower after each `slow_down`.
 DEVICE_PAUSE: Final = 5.0
-LONGEST_DEVICE_PAUSE: Final = 60.0
+MAX_DEVICE_POLL_INTERVAL: Final = 60.0
 # No server accepts a device code after this time.
-LONGEST_DEVICE_WAIT: Final = 1800.0
+DEVICE_CODE_TIMEOUT: Final = 1800.0
 
 
 class SignInRequest(Struct, frozen=True, kw_only=True):
@@ -257,7 +257,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
     device, code, page = given.get("device_code"), given.get("user_code"), given.get("verification_uri")
     if not begun.is_good or not all(isinstance(each, str) and each for each in (device, code, page)):
         raise SignInFailed(f"{origin_of(server.identifier)} issued no device code (status {begun.status})")
-    limit = min(_seconds(given.get("expires_in"), LONGEST_DEVICE_WAIT), LONGEST_DEVICE_WAIT)
+    limit = min(_seconds(given.get("expires_in"), DEVICE_CODE_TIMEOUT), DEVICE_CODE_TIMEOUT)
     pause, waited = min(_seconds(given.get("interval"), DEVICE_PAUSE), limit), 0.0
     asked = {"grant_type": DEVICE_GRANT, "device_code": device, "resource": discovery.resource}
     credentials = discovery.profile.credentials
@@ -269,7 +269,7 @@ def device_code(attempt: SignInRequest) -> Steps[Grant]:
         answer = yield from post(lambda: token_requests.request(server.token_endpoint, client, credentials, asked), key)
         error = answer.fields().get("error")
         if error == "slow_down":
-            pause = min(pause + DEVICE_PAUSE, LONGEST_DEVICE_PAUSE)
+            pause = min(pause + DEVICE_PAUSE, MAX_DEVICE_POLL_INTERVAL)
         elif error != "authorization_pending":
             found = token_requests.read(answer, origin_of(server.token_endpoint))
             return granted(discovery, client, found, scopes, key)

@@ -35,7 +35,7 @@ MAX_OAUTH_ANSWER_BYTES: Final = 1024 * 1024
 # One request to an authorization server, including the connection. A workbench that shuts down waits this long for the
 # response to a refresh, so anyone waiting for it to exit must wait longer
 # (`sharing.front.joining.WORKBENCH_END_TIMEOUT`).
-REQUEST_SECONDS: Final = 20.0
+TOKEN_REQUEST_TIMEOUT: Final = 20.0
 NO_HEADERS: Final = FixedHeaders({})
 
 OnAuthorizationRequest = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
@@ -81,7 +81,7 @@ async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, 
     target = None
     try:
         target = HttpTarget.of(request.url, NO_HEADERS, environ)
-        async with within(REQUEST_SECONDS):
+        async with within(TOKEN_REQUEST_TIMEOUT):
             response = await _request(client, request, target, environ)
             try:
                 body = await read_whole(response, MAX_OAUTH_ANSWER_BYTES)

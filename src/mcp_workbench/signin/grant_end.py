@@ -13,7 +13,7 @@ from mcp_workbench.signin.store import SignInRecord
 
 DAY: Final = 86400.0
 # Warn this long before the end, enough to cover a weekend, but never in the first nine tenths of the grant's life.
-WARN_AHEAD_SECONDS: Final = 3 * DAY
+GRANT_END_WARNING_MARGIN: Final = 3 * DAY
 WARN_SHARE: Final = 0.1
 
 
@@ -33,7 +33,7 @@ def is_near(record: SignInRecord, now: float) -> bool:
     if end is None:
         return False
     began = record.obtained_at if end == record.refresh_ends_at else record.signed_in_at
-    return now >= end - min(WARN_AHEAD_SECONDS, WARN_SHARE * max(end - began, 0.0))
+    return now >= end - min(GRANT_END_WARNING_MARGIN, WARN_SHARE * max(end - began, 0.0))
 
 
 def note(record: SignInRecord, command: str, now: float) -> str:

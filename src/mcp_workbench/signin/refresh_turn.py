@@ -20,7 +20,7 @@ from typing import Final
 _SENT: Final = b"sent"
 _USED: Final = b"used"
 _KEPT: Final = b"kept"
-_NOTE_BYTES: Final = 4 + 1 + 64
+_REFRESH_NOTE_BYTES: Final = 4 + 1 + 64
 
 
 class RefreshTurn:
@@ -48,7 +48,7 @@ class RefreshTurn:
         if self.is_kept:
             # The token on disk was exchanged long ago; this one is in memory alone, and there is no room.
             return
-        with open(os.open(self.room, _CREATE, 0o600), "wb") as file:
+        with open(os.open(self.room, _CREATE_FLAGS, 0o600), "wb") as file:
             # Random, because some file systems store zeros in no space at all.
             file.write(os.urandom(size))
             file.flush()
@@ -101,7 +101,7 @@ def try_lock(descriptor: int) -> bool:
 
 def _note(descriptor: int) -> bytes:
     try:
-        return os.pread(descriptor, _NOTE_BYTES, 0)
+        return os.pread(descriptor, _REFRESH_NOTE_BYTES, 0)
     except OSError:
         return b""
 
@@ -110,4 +110,4 @@ def _mark(refresh_token: str) -> bytes:
     return hashlib.sha256(refresh_token.encode()).hexdigest().encode()
 
 
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW

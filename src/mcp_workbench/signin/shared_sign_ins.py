@@ -22,21 +22,21 @@ from msgspec.json import Decoder, encode
 
 from mcp_workbench.engine.lasting_state import SIGN_IN, LastingState, StateLease, StateUnavailable
 from mcp_workbench.signin.flow_io import NotNow
-from mcp_workbench.signin.flow_runner import REQUEST_SECONDS
+from mcp_workbench.signin.flow_runner import TOKEN_REQUEST_TIMEOUT
 from mcp_workbench.signin.store import Contents, SignInRecord, TokenStore
 from mcp_workbench.signin.store_location import StoreUnusable
 
 log = logging.getLogger(__name__)
 
 # For a refresh: the request, and storing the answer. A holder that takes longer has ended, or is too late.
-LEASE_SECONDS: Final = 2 * REQUEST_SECONDS
+REFRESH_LEASE_LIFETIME: Final = 2 * TOKEN_REQUEST_TIMEOUT
 # How often the lease is asked for while another instance has it.
 LEASE_CHECK_INTERVAL: Final = 0.05
 # How often the store is looked at for sign-ins that commands have changed, at the cost of a stat.
 SIGN_IN_CHECK_INTERVAL: Final = 1.0
 # After the state has lost everything: time for all instances to leave again what they know. Whoever refreshed before
 # that might send a token that another one has exchanged.
-RECOVERY_SECONDS: Final = 3.0
+STATE_RECOVERY_DELAY: Final = 3.0
 # For the lease on a sign-in that the state has lost while it was refreshed. Others hold it for two round trips.
 STORE_AGAIN_TIMEOUT: Final = 2.0
 # Sign-ins that the state is known to have, those that have ended included.
@@ -201,7 +201,7 @@ class SharedSignIns:
         return await lease.finish(encode(turn.new))
 
     async def _claim(self, principal: str, server: str) -> StateLease | None:
-        return await self._state.claim(SIGN_IN, principal, server, LEASE_SECONDS)
+        return await self._state.claim(SIGN_IN, principal, server, REFRESH_LEASE_LIFETIME)
 
     def known(self, records: Iterable[SignInRecord]) -> None:
         """These are shared already."""
@@ -321,7 +321,7 @@ class SharedSignIns:
             self._known = {place: records for place, records in {**self._known, **newer}.items() if records}
 
     def _on_emptied(self) -> None:
-        self._recovers_until = time.monotonic() + RECOVERY_SECONDS
+        self._recovers_until = time.monotonic() + STATE_RECOVERY_DELAY
         self._times_emptied += 1
         # Those who have signed out, too: a machine that was off would sign them in again.
         self._dirty = {**dict.fromkeys([*self._left_at, *(self._known or ())], False), **self._dirty}

@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from mcp_workbench.signin.shared_sign_ins import SharedSignIns
 
 # How long a user may take on the server's pages: passwords, second factors, a colleague's approval.
-BROWSER_SIGN_IN_SECONDS: Final = 600.0
+BROWSER_SIGN_IN_TIMEOUT: Final = 600.0
 # The callback port for clients that the user has registered, unless `callbackPort` is set. Always the same one, because
 # most authorization servers compare the whole redirect address.
 USUAL_PORT: Final = 33418
 # How many ports of earlier registrations are tried before any other.
-MOST_PORTS: Final = 3
+MAX_PORTS: Final = 3
 NO_CALLBACK: Final = (
     "if the page showed an error about the client, run `login` with --new-client; without a browser on this machine, "
     "with --no-browser"
 )
 PATH: Final = "/callback"
 # Browsers send their request immediately; a client that connects and stays silent must not hold the listener.
-READ_SECONDS: Final = 10.0
-LARGEST_HEAD: Final = 64 * 1024
+BROWSER_READ_TIMEOUT: Final = 10.0
+MAX_BROWSER_HEAD_BYTES: Final = 64 * 1024
 # Browsers open a few connections; anything beyond that is not the user's browser.
-MOST_CONNECTIONS: Final = 16
+MAX_BROWSER_CONNECTIONS: Final = 16
 _PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     "<title>{title}</title><body style='font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:20vh auto;"
@@ -91,7 +91,7 @@ class Callback:
         # RFC 8252, section 7.3: any port will do for a loopback redirect, unless one was registered.
         for port in ports if exact else [*ports, 0]:
             try:
-                server = await asyncio.start_server(accept, hosts[0], port, limit=LARGEST_HEAD)
+                server = await asyncio.start_server(accept, hosts[0], port, limit=MAX_BROWSER_HEAD_BYTES)
                 break
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
@@ -106,7 +106,7 @@ class Callback:
         if len(hosts) > 1:
             with contextlib.suppress(OSError):
                 # Without it where the machine has no IPv6: browsers that find nothing there try the other address.
-                second = await asyncio.start_server(accept, hosts[1], chosen, limit=LARGEST_HEAD)
+                second = await asyncio.start_server(accept, hosts[1], chosen, limit=MAX_BROWSER_HEAD_BYTES)
         callback = cls(host, server, chosen)
         try:
             yield callback
@@ -141,8 +141,8 @@ class Callback:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
         try:
-            if self._connections <= MOST_CONNECTIONS:
-                async with asyncio.timeout(READ_SECONDS):
+            if self._connections <= MAX_BROWSER_CONNECTIONS:
+                async with asyncio.timeout(BROWSER_READ_TIMEOUT):
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(self._respond(head))
                     await writer.drain()
@@ -325,11 +325,11 @@ class SignIns:
                 returned = callback.expect(step.state)
                 sign_in.page.set_result(step.url)
                 try:
-                    async with asyncio.timeout(BROWSER_SIGN_IN_SECONDS):
+                    async with asyncio.timeout(BROWSER_SIGN_IN_TIMEOUT):
                         return await returned
                 except TimeoutError:
                     raise SignInFailed(
-                        f"the sign-in was not completed within {BROWSER_SIGN_IN_SECONDS:.0f} s", hint=NO_CALLBACK
+                        f"the sign-in was not completed within {BROWSER_SIGN_IN_TIMEOUT:.0f} s", hint=NO_CALLBACK
                     ) from None
 
             attempt = self._attempt(target, callback.redirect_uri, new_client=new_client)
@@ -361,7 +361,7 @@ class SignIns:
         uris = [] if record is None else list(record.client.redirect_uris)
         uris += [uri for client in reversed(contents.clients) for uri in client.redirect_uris]
         ports = [port for uri in uris if (port := urlsplit(uri).port) is not None]
-        return list(dict.fromkeys(ports))[:MOST_PORTS]
+        return list(dict.fromkeys(ports))[:MAX_PORTS]
 
     async def _keep_client(self, client: OAuthClient) -> None:
         await self.store.change(lambda contents: contents.put_client(client))

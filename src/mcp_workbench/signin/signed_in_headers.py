@@ -28,7 +28,7 @@ from mcp_workbench.signin.challenge import parse
 from mcp_workbench.signin.dpop import ProofKey, TokenProof
 from mcp_workbench.signin.flow import Grant, RefreshGrant, SignInRequest
 from mcp_workbench.signin.flow_io import NotNow, SignInFailed, origin_of
-from mcp_workbench.signin.flow_runner import REQUEST_SECONDS, run
+from mcp_workbench.signin.flow_runner import TOKEN_REQUEST_TIMEOUT, run
 from mcp_workbench.signin.grant_end import DAY, ends_at, note
 from mcp_workbench.signin.profiles import profile_for
 from mcp_workbench.signin.refresh_turn import RefreshTurn
@@ -48,12 +48,12 @@ REFRESH_AT: Final = 0.8
 # After a temporary failure to refresh, keep using the old token for this long before the next attempt.
 REFRESH_RETRY_INTERVAL: Final = 30.0
 # Another process may be refreshing: time for its request, and for reading and writing the store.
-REFRESH_LOCK_SECONDS: Final = REQUEST_SECONDS + 15.0
+REFRESH_LOCK_TIMEOUT: Final = TOKEN_REQUEST_TIMEOUT + 15.0
 # At shutdown, for a refresh that has been sent: time for the response, and for storing it.
-SETTLE_SECONDS: Final = REQUEST_SECONDS + 2.0
+REFRESH_SETTLE_TIMEOUT: Final = TOKEN_REQUEST_TIMEOUT + 2.0
 # A token that is refused this soon after it was issued would be refused again, and refreshing it would only loop. Later
 # than that, the server has accepted it in the meantime, so another refresh is worth trying.
-LAST_CHANCE_SECONDS: Final = 60.0
+NEW_TOKEN_GRACE: Final = 60.0
 # Signing out, or in as someone else, applies to all running workbenches: while calls are made, each checks this often
 # whether the store has changed, at the cost of a stat.
 STORE_CHECK_INTERVAL: Final = 10.0
@@ -149,7 +149,7 @@ class SignedInHeaders:
             if self._token == before:
                 # The renewal we joined only read the store and did not know about the refusal.
                 await self._once(self._renew(before or ""))
-            self._last_chance = (self._token or "", time.time() + LAST_CHANCE_SECONDS)
+            self._last_chance = (self._token or "", time.time() + NEW_TOKEN_GRACE)
             return True
         await self._want(refusal.challenge, record)
         raise self._needed("wants you to sign in") if record is None else self._needed_again(record)
@@ -161,7 +161,7 @@ class SignedInHeaders:
             return
         if not self._is_sent:
             self._task.cancel()
-        await asyncio.wait({self._task}, timeout=SETTLE_SECONDS)
+        await asyncio.wait({self._task}, timeout=REFRESH_SETTLE_TIMEOUT)
 
     def forget(self) -> None:
         """Read the store again before the next request."""
@@ -189,7 +189,7 @@ class SignedInHeaders:
             return
         try:
             async with (
-                store.refreshing(lock_name(target.principal, target.server), REFRESH_LOCK_SECONDS) as turn,
+                store.refreshing(lock_name(target.principal, target.server), REFRESH_LOCK_TIMEOUT) as turn,
                 self._shared_turn() as shared,
             ):
                 # Another process, or instance, may have refreshed while we waited for the turn.
@@ -206,7 +206,7 @@ class SignedInHeaders:
     def _shared_turn(self) -> contextlib.AbstractAsyncContextManager[SharedTurn | None]:
         if self._shared is None or self._is_machine():
             return contextlib.nullcontext()
-        return self._shared.refreshing(self.target.principal, self.target.server, REFRESH_LOCK_SECONDS)
+        return self._shared.refreshing(self.target.principal, self.target.server, REFRESH_LOCK_TIMEOUT)
 
     async def _new_token(
         self, record: SignInRecord | None, turn: RefreshTurn, shared: SharedTurn | None

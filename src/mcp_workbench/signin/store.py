@@ -35,15 +35,15 @@ log = logging.getLogger(__name__)
 
 STORE_FORMAT: Final = 1
 # Enough for hundreds of servers with large tokens; anything larger is not our file.
-LARGEST_STORE: Final = 16 * 1024 * 1024
+MAX_SIGN_IN_STORE_BYTES: Final = 16 * 1024 * 1024
 # Reading and writing take milliseconds; a process that holds the lock longer than this is hung.
 STORE_LOCK_TIMEOUT: Final = 10.0
-LOCK_LOOK_SECONDS: Final = 0.02
+STORE_LOCK_POLL_INTERVAL: Final = 0.02
 # Reserved before a refresh is sent, in addition to the size of the file. Tokens are a few kilobytes at most.
 ANSWER_ROOM_BYTES: Final = 64 * 1024
 # How soon storing is tried again after it failed, doubled each time.
-SAVE_RETRY_SECONDS: Final = 1.0
-LONGEST_SAVE_RETRY_SECONDS: Final = 30.0
+SAVE_RETRY_DELAY: Final = 1.0
+MAX_SAVE_RETRY_DELAY: Final = 30.0
 
 
 class SignInRecord(Struct, frozen=True, kw_only=True):
@@ -184,7 +184,7 @@ class TokenStore:
                 raise StoreUnusable(
                     f"the sign-ins in `{self.path}` were written by a newer workbench", hint="update this one"
                 )
-            if contents.format == STORE_FORMAT and len(content) <= LARGEST_STORE:
+            if contents.format == STORE_FORMAT and len(content) <= MAX_SIGN_IN_STORE_BYTES:
                 self._check_kind(contents)
                 return contents
         except (MsgspecError, UnicodeError, RecursionError):
@@ -253,7 +253,7 @@ class TokenStore:
         try:
             with self._opened() as file:
                 self._check(os.fstat(file.fileno()))
-                return file.read(LARGEST_STORE + 1)
+                return file.read(MAX_SIGN_IN_STORE_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -369,10 +369,10 @@ class TokenStore:
         self._kept.clear()
 
     async def _save_later(self) -> None:
-        pause = SAVE_RETRY_SECONDS
+        pause = SAVE_RETRY_DELAY
         while self._unsaved:
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_SAVE_RETRY_SECONDS)
+            pause = min(2 * pause, MAX_SAVE_RETRY_DELAY)
             with contextlib.suppress(StoreUnusable):
                 await self.change(lambda contents: None)
         log.warning("the sign-ins that could not be written before are now in %s", self.path)
@@ -477,7 +477,7 @@ async def _next_look(lock: str, until: float, seconds: float) -> None:
         raise StoreUnusable(
             f"another workbench has held `{lock}` for {seconds:g} s", hint="try again; end it if it hangs"
         )
-    await asyncio.sleep(LOCK_LOOK_SECONDS)
+    await asyncio.sleep(STORE_LOCK_POLL_INTERVAL)
 
 
 _FOLDER_HINT: Final = "check the permissions of the folder and the space on the disk"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.config.program_settings import ProgramWrites
 
 # Roles whose faces are kept, with everything computed for them: lists, and an index if a search was made.
-MOST_ROLES: Final = 200
+MAX_CACHED_ROLES: Final = 200
 # The details of the problem may name what is hidden.
 LOCK_PROBLEM: Final = "the lock file cannot be used"
 
@@ -110,7 +110,7 @@ class Access:
         face = self._roles.get(key)
         if face is None:
             face = self._roles[key] = self._face_for(whole, identity)
-            if len(self._roles) > MOST_ROLES:
+            if len(self._roles) > MAX_CACHED_ROLES:
                 # It is created again when needed.
                 self._roles.popitem(last=False)
         self._roles.move_to_end(key)

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from mcp_workbench.team.lock.definition_lock import Lock, LockReading
 
 # For opening the audit and reading the lock file. It takes milliseconds, or as long as others may hold the audit's lock
-# (`audit_file.LOCK_SECONDS`); a disk that does not answer must not block clients forever.
-OPEN_SECONDS: Final = 10.0
+# (`audit_file.AUDIT_LOCK_TIMEOUT`); a disk that does not answer must not block clients forever.
+OVERSIGHT_OPEN_TIMEOUT: Final = 10.0
 # Previous audits whose last lines are waited for at the end. The setting does not change more often than this during
 # one call.
-MOST_FORMER: Final = 16
+MAX_FORMER_SETTINGS: Final = 16
 NOT_IN_FORCE: Final = "the configuration has changed"
 
 
@@ -83,7 +83,7 @@ class Oversight:
         # For `Gateway.steps`, which defines the order of all steps.
         self.audit_step: Audit | None = None
         # Previous audits, which get the last lines of calls that they have seen begin.
-        self._former_audits: deque[Audit] = deque(maxlen=MOST_FORMER)
+        self._former_audits: deque[Audit] = deque(maxlen=MAX_FORMER_SETTINGS)
         self._lock: Lock | None = None
         # No longer applied, but still registered with servers.
         self._former_lock: Lock | None = None
@@ -103,11 +103,11 @@ class Oversight:
         self._discard()
         is_abandoned = threading.Event()
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
+            async with asyncio.timeout(OVERSIGHT_OPEN_TIMEOUT):
                 self._prepared = await aside(partial(self._prepare, config, is_abandoned))
         except TimeoutError:
             raise ConfigError(
-                f"the audit or the lock file could not be opened within {OPEN_SECONDS:g} s",
+                f"the audit or the lock file could not be opened within {OVERSIGHT_OPEN_TIMEOUT:g} s",
                 hint="check the disk that they are on",
             ) from None
         finally:

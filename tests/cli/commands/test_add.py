@@ -460,7 +460,7 @@ def test_an_answer_of_a_registry_that_is_none_is_said(home: Path, answer: bytes,
 def test_a_registry_that_drips_does_not_hold_the_command(
     home: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
-    monkeypatch.setattr("mcp_workbench.setup.mcp_registry.REGISTRY_SECONDS", 0.2)
+    monkeypatch.setattr("mcp_workbench.setup.mcp_registry.REGISTRY_TIMEOUT", 0.2)
     ended = threading.Event()
     with answering(head, until=ended) as registry:
         written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))

@@ -121,7 +121,7 @@ def test_a_check_that_breaks_or_hangs_hides_no_other(home: Path, monkeypatch: py
     def breaks(subject: Examined) -> list[Diagnosis]:
         raise RuntimeError
 
-    monkeypatch.setattr(doctor, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(doctor, "CHECK_TIMEOUT", 0.01)
     monkeypatch.setattr(doctor, "CHECKS", (("disk", hangs), ("network", breaks)))
     done = command(monkeypatch, "doctor")
     never.set()
@@ -155,7 +155,7 @@ def test_what_is_said_of_a_server(finding: Finding, said: str) -> None:
 @pytest.mark.processes
 def test_servers_that_hang_do_not_hold_it_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(home, hangs={"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]})
-    monkeypatch.setattr(doctor, "SERVERS_SECONDS", 0.05)
+    monkeypatch.setattr(doctor, "SERVERS_TIMEOUT", 0.05)
     monkeypatch.setattr(doctor, "CHECKS", ())
     done = command(monkeypatch, "doctor")
     assert done.status == 1 and "box/hangs: was not ready after 0.05 s" in done.stdout

@@ -13,18 +13,18 @@ from typing import BinaryIO
 
 import pytest
 
-from mcp_workbench.app.serving import FLUSH_SECONDS, STDIO_DRAIN_SECONDS
+from mcp_workbench.app.serving import LAST_ANSWERS_FLUSH_TIMEOUT, STDIO_DRAIN_TIMEOUT
 from mcp_workbench.cli.commands import logs
 from mcp_workbench.cli.commands.logs import LineFilter
 from mcp_workbench.engine.observe import rotated_log
 from mcp_workbench.engine.observe.rotated_log import OLD, RotatedLog
 from mcp_workbench.engine.transport.child import EOF_GRACE, EXIT_STATUS_GRACE, KILL_GRACE, TERM_GRACE
-from mcp_workbench.engine.transport.http.client.http_link import STOP_SECONDS
+from mcp_workbench.engine.transport.http.client.http_link import HTTP_LINK_STOP_TIMEOUT
 from mcp_workbench.setup import service
 from mcp_workbench.setup.service import service_text
-from mcp_workbench.sharing.client import LAST_REQUESTS_SECONDS
+from mcp_workbench.sharing.client import LAST_REQUESTS_TIMEOUT
 from mcp_workbench.sharing.front.joining import WORKBENCH_END_TIMEOUT, log_path
-from mcp_workbench.signin.signed_in_headers import SETTLE_SECONDS
+from mcp_workbench.signin.signed_in_headers import REFRESH_SETTLE_TIMEOUT
 from tests.cli.shell import COMMAND, environment, run
 from tests.support.client import RawClient
 from tests.support.processes import eventually
@@ -191,7 +191,7 @@ def test_following_loses_nothing_that_was_written_right_before_a_file_was_full(
 
 
 def test_a_full_file_becomes_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotated_log, "LARGEST_LOG", 100)
+    monkeypatch.setattr(rotated_log, "MAX_LOG_FILE_BYTES", 100)
     path = tmp_path / "folder" / "shared.log"
     log = RotatedLog(str(path))
     for number in range(10):
@@ -224,8 +224,13 @@ def test_a_service_is_printed_for_each_system() -> None:
 def test_whoever_ends_a_workbench_waits_for_as_long_as_it_may_take() -> None:
     """A refresh that is cut off loses the token that came back, and with it the sign-in."""
     of_servers = EOF_GRACE + TERM_GRACE + KILL_GRACE + EXIT_STATUS_GRACE
-    longest = LAST_REQUESTS_SECONDS + STDIO_DRAIN_SECONDS + FLUSH_SECONDS + max(of_servers, STOP_SECONDS)
-    longest += SETTLE_SECONDS
-    assert longest < WORKBENCH_END_TIMEOUT < service.STOP_SECONDS
-    assert f"TimeoutStopSec={service.STOP_SECONDS}\n" in service_text("linux")
-    assert f"<key>ExitTimeOut</key>\n  <integer>{service.STOP_SECONDS}</integer>" in service_text("darwin")
+    longest = (
+        LAST_REQUESTS_TIMEOUT
+        + STDIO_DRAIN_TIMEOUT
+        + LAST_ANSWERS_FLUSH_TIMEOUT
+        + max(of_servers, HTTP_LINK_STOP_TIMEOUT)
+    )
+    longest += REFRESH_SETTLE_TIMEOUT
+    assert longest < WORKBENCH_END_TIMEOUT < service.SERVICE_STOP_TIMEOUT
+    assert f"TimeoutStopSec={service.SERVICE_STOP_TIMEOUT}\n" in service_text("linux")
+    assert f"<key>ExitTimeOut</key>\n  <integer>{service.SERVICE_STOP_TIMEOUT}</integer>" in service_text("darwin")

@@ -58,7 +58,7 @@ def test_where_none_is_running_that_is_said(tmp_path: Path) -> None:
 
 
 def test_one_that_hangs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status_socket, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(status_socket, "LOCAL_ANSWER_TIMEOUT", 0.05)
     with tempfile.TemporaryDirectory(prefix="wb-") as runtime, socket.socket(socket.AF_UNIX) as hanging:
         folder = Path(runtime) / f"mcp-workbench-{os.getuid()}"
         folder.mkdir(mode=0o700)

@@ -214,7 +214,7 @@ def test_a_read_only_folder_is_the_same_as_none(store: ManifestStore, folder: Pa
 
 
 def test_a_list_that_is_too_large_is_not_remembered(store: ManifestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "LARGEST_MANIFEST", 1000)
+    monkeypatch.setattr(manifests, "MAX_MANIFEST_BYTES", 1000)
     huge = Offer(OFFER.profile, {"tools": {"t": Raw(b'{"name":"t","x":"' + b"y" * 2000 + b'"}')}})
     store.save(KEY, huge)
     assert store.load(KEY) is None
@@ -310,8 +310,8 @@ def test_looking_for_what_is_unused_is_done_once_in_a_day(store: ManifestStore, 
 
 
 def test_a_full_folder_is_emptied_in_small_steps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "MOST_LOOKED_AT", 10)
-    monkeypatch.setattr(manifests, "MOST_DROPPED", 4)
+    monkeypatch.setattr(manifests, "MAX_EXAMINED_MANIFESTS", 10)
+    monkeypatch.setattr(manifests, "MAX_DROPPED_MANIFESTS", 4)
     # Wherever a step begins, it meets some of the old.
     for number in range(50):
         left_alone(folder / f"{number}.json", 91)
@@ -319,7 +319,7 @@ def test_a_full_folder_is_emptied_in_small_steps(folder: Path, monkeypatch: pyte
     while left:
         ManifestStore(lambda: str(folder)).save_blob("new", b"x")
         now_left = len(names_in(folder)) - 1
-        assert left - manifests.MOST_DROPPED <= now_left < left
+        assert left - manifests.MAX_DROPPED_MANIFESTS <= now_left < left
         left = now_left
 
 

@@ -18,7 +18,7 @@ from mcp_workbench.engine.config.setting import REQUIRED, Declared, schemas_of, 
 
 SERVERS = 10
 # Into `engine/config`. More is a decision, not an accident.
-MOST_CALLS = 537
+MAX_CLIENT_CALLS = 537
 
 
 class Kettle(Declared, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ def test_a_file_of_ten_servers_is_read_in_a_bounded_number_of_steps(variables: i
     }
     environ = {f"VARIABLE_{number}": "x" for number in range(variables)}
     # Every start pays for them.
-    assert 300 < calls_into_config({"toolboxes": boxes}, environ) <= MOST_CALLS
+    assert 300 < calls_into_config({"toolboxes": boxes}, environ) <= MAX_CLIENT_CALLS
     # One look through the variables for all servers, however many of each there are.
     inheriting = {"inheritEnv": ["AWS_*", "GITHUB_TOKEN"], "toolboxes": boxes}
-    assert calls_into_config(inheriting, environ) <= MOST_CALLS + 50
+    assert calls_into_config(inheriting, environ) <= MAX_CLIENT_CALLS + 50

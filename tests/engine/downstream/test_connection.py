@@ -11,7 +11,7 @@ import pytest
 
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.downstream import lifecycle, server_run
-from mcp_workbench.engine.downstream.lifecycle import MOST_CRASHES, State
+from mcp_workbench.engine.downstream.lifecycle import MAX_CRASHES, State
 from mcp_workbench.engine.jsonrpc import pending
 from mcp_workbench.engine.transport.http.client import reachability
 from mcp_workbench.engine.transport.http.client.dialing import DialFailed
@@ -257,7 +257,7 @@ async def test_a_server_at_a_url_is_refused_with_what_keeps_it_away_now(monkeypa
         connection = server.connection
         with pytest.raises(DownstreamError, match="503"):
             await connection.ensure_ready()
-        for _ in range(MOST_CRASHES - 1):
+        for _ in range(MAX_CRASHES - 1):
             connection.policy.crashed(asyncio.get_running_loop().time())
         for found, why in (
             (DialFailed("connect", ConnectionRefusedError()), "nothing is listening at http://one.test"),

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mcp_workbench.engine.downstream.fair_requests import LEAST_UNDER_WAY, MAX_REQUESTS_IN_PROGRESS, FairRequests
+from mcp_workbench.engine.downstream.fair_requests import MAX_REQUESTS_IN_PROGRESS, MIN_CLIENT_REQUESTS, FairRequests
 from mcp_workbench.engine.downstream.server_status import status_of
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.jsonrpc.pending import PendingRequests
@@ -127,7 +127,7 @@ async def test_however_many_clients_there_are_each_has_some_under_way() -> None:
         for number, client in enumerate(clients):
             flood(client, str(number), 20)
         owners = [name.partition(" ")[0] for name in sent(server)]
-        assert [owners.count(str(number)) for number in range(8, 20)] == [LEAST_UNDER_WAY] * 12
+        assert [owners.count(str(number)) for number in range(8, 20)] == [MIN_CLIENT_REQUESTS] * 12
         InOrder(server).answer()
         assert len(sent(server)) == 20 * 20 and workbench.is_clean()
 
@@ -180,7 +180,7 @@ async def test_requests_that_wait_end_with_the_server() -> None:
 
 
 async def test_queued_messages_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "MOST_UNSENT_BYTES", 20_000)
+    monkeypatch.setattr(backlog, "MAX_UNSENT_BYTES", 20_000)
     monkeypatch.setattr(backlog, "RESERVED_BYTES", 0)
     async with shared_stage() as workbench:
         client = workbench.client("legacy")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mcp_workbench.engine.downstream.lifecycle import (
     CRASH_WINDOW,
     FIRST_DELAY,
-    LONGEST_DELAY,
-    MOST_CRASHES,
+    MAX_CRASHES,
+    MAX_RESTART_DELAY,
     TRANSITIONS,
     Event,
     ImpossibleTransition,
@@ -92,8 +92,8 @@ def test_one_crash_costs_no_delay() -> None:
 
 @pytest.mark.requirement("servers.restart")
 def test_from_the_second_crash_on_the_delay_doubles_with_jitter() -> None:
-    for count in range(2, MOST_CRASHES + 1):
-        nominal = min(FIRST_DELAY * 2 ** (count - 2), LONGEST_DELAY)
+    for count in range(2, MAX_CRASHES + 1):
+        nominal = min(FIRST_DELAY * 2 ** (count - 2), MAX_RESTART_DELAY)
         delays = {crashed_with(seed, count).delay(1.0) for seed in range(20)}
         assert len(delays) > 1
         assert all(0.8 * nominal <= delay <= 1.2 * nominal for delay in delays)
@@ -112,7 +112,7 @@ def test_time_that_has_passed_counts_towards_the_delay() -> None:
 
 @pytest.mark.requirement("servers.given-up")
 def test_it_fails_for_good_after_five_crashes_within_a_minute_and_not_before() -> None:
-    assert (MOST_CRASHES, CRASH_WINDOW) == (5, 60.0)
+    assert (MAX_CRASHES, CRASH_WINDOW) == (5, 60.0)
     assert not crashed(0, 1, 2, 3).is_exhausted(4)
     assert crashed(0, 1, 2, 3, 4).is_exhausted(5)
     assert crashed(0, 1, 2, 3, 4).is_exhausted(59.9)
@@ -132,10 +132,10 @@ def test_the_policy_counts_what_is_within_the_window(moments: list[float], later
     moments = sorted(moments)
     now = (moments[-1] if moments else 0.0) + later
     policy = crashed(*moments)
-    recent = sum(1 for moment in moments[-MOST_CRASHES:] if now - moment < CRASH_WINDOW)
+    recent = sum(1 for moment in moments[-MAX_CRASHES:] if now - moment < CRASH_WINDOW)
     assert policy.recent(now) == recent
-    assert policy.is_exhausted(now) == (recent >= MOST_CRASHES)
-    assert 0.0 <= policy.delay(now) <= 1.2 * LONGEST_DELAY
+    assert policy.is_exhausted(now) == (recent >= MAX_CRASHES)
+    assert 0.0 <= policy.delay(now) <= 1.2 * MAX_RESTART_DELAY
     assert policy.total == len(moments)
 
 

@@ -14,9 +14,9 @@ from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.pool import (
     CLOSING,
     MAX_CACHED_CONNECTION_KEYS,
-    MOST_LOG_LEVELS,
-    MOST_PER_CLIENT,
-    MOST_VARIANTS,
+    MAX_CONNECTION_VARIANTS,
+    MAX_LOG_LEVELS,
+    MAX_SUBSCRIPTIONS_PER_CLIENT,
     NO_ROOM,
     Pool,
 )
@@ -131,9 +131,9 @@ async def test_an_idle_connection_is_closed_for_another_kind_of_client() -> None
         pool = pool_of(server)
         first = pool.connection(server.entry, caller("anna", kind(0)))
         await first.ensure_ready()
-        for number in range(1, MOST_VARIANTS + 1):
+        for number in range(1, MAX_CONNECTION_VARIANTS + 1):
             await pool.connection(server.entry, caller("anna", kind(number))).ensure_ready()
-        assert len(pool.connections()) == MOST_VARIANTS
+        assert len(pool.connections()) == MAX_CONNECTION_VARIANTS
         await first.wait_stopped()
         assert first.state is State.STOPPED
         with pytest.raises(DownstreamError, match="closed to make room"):
@@ -152,31 +152,31 @@ async def test_nobody_who_waits_for_a_start_loses_it_to_another_kind_of_client()
         server.before_opening = wait
         pool = pool_of(server)
         waiting = []
-        for number in range(MOST_VARIANTS + 4):
+        for number in range(MAX_CONNECTION_VARIANTS + 4):
             connection = pool.connection(server.entry, caller("anna", kind(number)))
             waiting.append(asyncio.create_task(connection.ensure_ready()))
             await asyncio.sleep(0)
         gate.set()
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        assert outcomes[:MOST_VARIANTS] == [None] * MOST_VARIANTS
-        assert [str(outcome) for outcome in outcomes[MOST_VARIANTS:]] == [NO_ROOM] * 4
+        assert outcomes[:MAX_CONNECTION_VARIANTS] == [None] * MAX_CONNECTION_VARIANTS
+        assert [str(outcome) for outcome in outcomes[MAX_CONNECTION_VARIANTS:]] == [NO_ROOM] * 4
         await pool.close()
 
 
 async def test_where_all_are_in_use_one_more_is_refused_and_none_is_started() -> None:
     async with FakeServer() as server:
         pool = pool_of(server)
-        for number in range(MOST_VARIANTS):
+        for number in range(MAX_CONNECTION_VARIANTS):
             connection = pool.connection(server.entry, caller("anna", kind(number)))
             await connection.ensure_ready()
             # It works on something that outlives a call.
             connection.held_until = float("inf")
         started = len(server.links)
-        for number in range(MOST_VARIANTS, MOST_VARIANTS + 5):
+        for number in range(MAX_CONNECTION_VARIANTS, MAX_CONNECTION_VARIANTS + 5):
             with pytest.raises(DownstreamError) as refusal:
                 await pool.connection(server.entry, caller("anna", kind(number))).ensure_ready()
             assert refusal.value.message == NO_ROOM
-        assert (len(server.links), len(pool.connections())) == (started, MOST_VARIANTS)
+        assert (len(server.links), len(pool.connections())) == (started, MAX_CONNECTION_VARIANTS)
         await pool.connection(server.entry, caller("bert", kind(0))).ensure_ready()
         pool.connections()[0].held_until = 0.0
         await pool.connection(server.entry, caller("anna", kind(99))).ensure_ready()
@@ -186,10 +186,10 @@ async def test_where_all_are_in_use_one_more_is_refused_and_none_is_started() ->
 async def test_log_levels_are_remembered_for_servers_to_come_within_a_bound() -> None:
     async with FakeServer() as server:
         pool = pool_of(server)
-        for number in range(MOST_LOG_LEVELS + 10):
+        for number in range(MAX_LOG_LEVELS + 10):
             pool.set_log_level(caller("anna", kind(number)), server.catalog, "error")
         pool.set_log_level(caller("anna", kind(12)), server.catalog, "debug")
-        assert len(pool._log_levels) == MOST_LOG_LEVELS
+        assert len(pool._log_levels) == MAX_LOG_LEVELS
         assert pool.connection(server.entry, caller("anna", kind(12))).subscriptions.log_level == "debug"
         assert pool.connection(server.entry, caller("anna", kind(0))).subscriptions.log_level is None
 
@@ -284,13 +284,13 @@ async def test_each_client_has_a_server_that_keeps_state_to_itself(era: Era) -> 
 async def test_clients_beyond_the_bound_are_refused_and_never_share_state() -> None:
     async with FakeServer(share="session") as server:
         pool = pool_of(server)
-        for number in range(1, MOST_PER_CLIENT + 1):
+        for number in range(1, MAX_SUBSCRIPTIONS_PER_CLIENT + 1):
             assert not pool.connection(server.entry, client(number)).is_retired
-        late = pool.connection(server.entry, client(MOST_PER_CLIENT + 1))
+        late = pool.connection(server.entry, client(MAX_SUBSCRIPTIONS_PER_CLIENT + 1))
         with pytest.raises(DownstreamError, match="clients already have a process of this server each"):
             await late.ensure_ready()
         pool.end_client(7)
-        assert not pool.connection(server.entry, client(MOST_PER_CLIENT + 1)).is_retired
+        assert not pool.connection(server.entry, client(MAX_SUBSCRIPTIONS_PER_CLIENT + 1)).is_retired
 
 
 @pytest.mark.requirement("sharing.state")

@@ -83,7 +83,7 @@ async def test_a_definition_of_exactly_the_maximum_size_is_listed() -> None:
 
 @pytest.mark.requirement("lists.bounded")
 async def test_all_definitions_of_a_list_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_run, "MOST_LIST_BYTES", 10_000)
+    monkeypatch.setattr(server_run, "MAX_SERVER_LIST_BYTES", 10_000)
     pages = [[tool(f"{page}-{number}", 100) for number in range(10)] for page in range(100)]
     server = Server(*pages)
     with pytest.raises(DownstreamError, match="more than 10000 bytes"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mcp_workbench.engine.config.model import DEFAULT_BUDGET
 from mcp_workbench.engine.economy.budget_ladder import Listing, listing, render, structured_size
 from mcp_workbench.engine.economy.forms import Form
-from mcp_workbench.engine.economy.tokens import LEAST_BUDGET, tokens
+from mcp_workbench.engine.economy.tokens import MIN_TOKEN_BUDGET, tokens
 from mcp_workbench.engine.economy.tool import Tool
 from tests.engine.economy.tools import schema, tool
 
@@ -159,7 +159,7 @@ def test_no_listing_is_over_its_budget_and_pages_show_every_tool_once(
 ) -> None:
     tools = {(server, name): tool(name, text, server=server) for name, text, server in named}
     made = pages(list(tools.values()), budget, form)
-    assert all(page.tokens <= max(budget, LEAST_BUDGET) for page in made)
+    assert all(page.tokens <= max(budget, MIN_TOKEN_BUDGET) for page in made)
     shown = [(each.tool.server, each.tool.name) for page in made for each in page.shown]
     assert sorted(shown) == sorted(tools)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.engine.economy.search_answer import LIMIT
-from mcp_workbench.engine.economy.tokens import LEAST_BUDGET
+from mcp_workbench.engine.economy.tokens import MIN_TOKEN_BUDGET
 from mcp_workbench.engine.face import kept_results
 from mcp_workbench.engine.face.open_request import DETAILS, MAX_NAMED_TOOLS, MAX_SEARCH_HITS, OpenRequest
 from mcp_workbench.engine.router.lists import LISTED_STAYS, STARTS_AT_ONCE
@@ -83,14 +83,14 @@ def test_every_form_is_explained_in_order() -> None:
 
 
 def test_the_numbers_of_the_page_are_those_of_the_source() -> None:
-    assert (LIMIT, MAX_SEARCH_HITS, MAX_NAMED_TOOLS, LEAST_BUDGET) == (10, 50, 50, 300)
+    assert (LIMIT, MAX_SEARCH_HITS, MAX_NAMED_TOOLS, MIN_TOKEN_BUDGET) == (10, 50, 50, 300)
     assert (STARTS_AT_ONCE, SEARCH_PATIENCE, LISTED_STAYS) == (8, 10.0, 60.0)
-    assert (kept_results.MOST_RESULTS, kept_results.MAX_KEPT_RESULT_BYTES, kept_results.KEPT_SECONDS) == (
+    assert (kept_results.MAX_KEPT_RESULTS, kept_results.MAX_KEPT_RESULT_BYTES, kept_results.KEPT_RESULT_LIFETIME) == (
         200,
         128 * 1024 * 1024,
         1800.0,
     )
-    assert (kept_results.LEAST_PIECE, kept_results.DEFAULT_PIECE) == (200, 2000)
+    assert (kept_results.MIN_PIECE_TOKENS, kept_results.DEFAULT_PIECE) == (200, 2000)
 
 
 def test_the_table_of_the_command_is_what_the_command_says(tmp_path: Path) -> None:

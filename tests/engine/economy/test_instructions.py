@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mcp_workbench.engine.economy.instructions import (
     HOW,
     HOW_IN_SHORT,
-    MOST_BYTES,
+    MAX_INSTRUCTIONS_BYTES,
     Box,
     instructions,
     introduced,
@@ -43,13 +43,13 @@ def test_more_toolboxes_get_fewer_words(count: int, has: str, has_not: str) -> N
     text = instructions(boxes(count))
     assert has in text
     assert has_not not in text.removeprefix(HOW)
-    assert len(text.encode()) <= MOST_BYTES
+    assert len(text.encode()) <= MAX_INSTRUCTIONS_BYTES
 
 
 @pytest.mark.parametrize("count", [15, 20, 40, 60, 90, 110, 293, 1_000])
 def test_the_space_is_filled_with_the_most_distinctive(count: int) -> None:
     text = instructions(boxes(count, "About something of which there is more to tell than there is room for. " * 9))
-    assert MOST_BYTES - 60 <= len(text.encode()) <= MOST_BYTES
+    assert MAX_INSTRUCTIONS_BYTES - 60 <= len(text.encode()) <= MAX_INSTRUCTIONS_BYTES
     assert "toolbox-0" in text and "toolbox-14" in text
 
 
@@ -121,6 +121,6 @@ BOXES = st.lists(
 
 @given(BOXES, st.integers(0, 3_000))
 def test_no_instructions_are_ever_over_the_limit(named: list[Box], most: int) -> None:
-    assert len(instructions(named).encode()) <= MOST_BYTES
+    assert len(instructions(named).encode()) <= MAX_INSTRUCTIONS_BYTES
     assert len(instructions(named, most=most).encode()) <= most
     assert len(names(named, room=most).encode()) <= most

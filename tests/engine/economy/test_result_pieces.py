@@ -178,7 +178,7 @@ def test_a_result_of_very_many_blocks_is_decoded_in_pieces_and_not_to_its_end(mo
     steps = Steps(monkeypatch)
     stored = b'{"content":[' + b'{"type":"text","text":""},' * 1_000_000 + b'{"type":"text","text":"end"}]}'
     read = reading(stored)
-    assert read.text == "\n" * (result_pieces.MOST_BLOCKS - 1)
+    assert read.text == "\n" * (result_pieces.MAX_RESULT_BLOCKS - 1)
     assert read.others == ("what follows the first 100,000 blocks",)
     assert max(steps.sizes) <= 2 * SLICE_BYTES
     assert sum(steps.sizes) < len(stored) / 4
@@ -187,7 +187,7 @@ def test_a_result_of_very_many_blocks_is_decoded_in_pieces_and_not_to_its_end(mo
 def test_very_many_blocks_without_text_are_counted() -> None:
     read = reading(b'{"content":[' + b'{"type":"audio"},' * 50_000 + b'{"type":"text","text":"end"}]}')
     assert read.text == "end"
-    assert read.others == (*["audio"] * result_pieces.MOST_OTHERS, "49,980 more")
+    assert read.others == (*["audio"] * result_pieces.MAX_OTHER_BLOCKS, "49,980 more")
 
 
 @pytest.mark.parametrize("where", ["structured", "text"])
@@ -204,7 +204,7 @@ def test_a_value_of_very_many_values_is_never_decoded(where: str, monkeypatch: p
 
 
 def test_a_line_that_is_too_long_to_be_laid_out_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_pieces, "LARGEST_LAID_OUT", 1_000)
+    monkeypatch.setattr(result_pieces, "MAX_LAID_OUT_BYTES", 1_000)
     short, long = json.dumps(["x" * 5] * 90), json.dumps(["x" * 5] * 200)
     assert by_line(f"{short}\n{long}").endswith(f"]\n{long}")
 

@@ -323,7 +323,7 @@ async def test_a_result_that_is_not_kept_is_not_asked_of_a_server(tmp_path: Path
 async def test_of_a_huge_value_the_shape_is_not_told_but_it_can_be_selected_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "LARGEST_SHAPED", 1000)
+    monkeypatch.setattr(kept, "MAX_SHAPED_BYTES", 1000)
     async with workbench_with(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
         result = await seen.use("dev/api/get", max_tokens=300)
         assert "Shape" not in text_of(result)
@@ -359,7 +359,7 @@ def counting() -> Answer:
 
 
 async def test_only_so_many_are_kept_and_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_RESULTS", 3)
+    monkeypatch.setattr(kept, "MAX_KEPT_RESULTS", 3)
     async with workbench_with(tmp_path, {"dev": {"api": Server(tool("get"), answer=counting())}}) as seen:
         uris = [await head_of(seen) for _ in range(5)]
         answers = [(await seen.use(uri)).get("isError", False) for uri in uris]
@@ -373,7 +373,7 @@ async def test_only_so_many_bytes_are_kept(tmp_path: Path, monkeypatch: pytest.M
         assert [(await seen.use(uri)).get("isError", False) for uri in uris] == [True, True, False, False]
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MOST_RESULTS", 4), ("MAX_KEPT_RESULT_BYTES", 50_000)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_KEPT_RESULTS", 4), ("MAX_KEPT_RESULT_BYTES", 50_000)])
 def test_whoever_keeps_most_makes_room(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
     monkeypatch.setattr(kept, limit, most)
     results = kept.KeptResults()
@@ -407,7 +407,7 @@ async def test_results_are_kept_for_a_time(tmp_path: Path, monkeypatch: pytest.M
     view = View("")
     head = json.loads(bytes(results.shorten(view, json.dumps(text(LINES)).encode(), 300)))
     uri = head["content"][1]["uri"]
-    now[0] += kept.KEPT_SECONDS - 1
+    now[0] += kept.KEPT_RESULT_LIFETIME - 1
     assert results.resource(view, uri) is not None
     now[0] += 2
     assert results.resource(view, uri) is None

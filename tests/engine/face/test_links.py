@@ -18,7 +18,7 @@ from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.engine.face import links as links_module
-from mcp_workbench.engine.face.links import LONGEST_URI, Links, links_in
+from mcp_workbench.engine.face.links import MAX_LINK_URI_LENGTH, Links, links_in
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from tests.support.in_process_workbench import Server, tool, workbench_with
 
@@ -52,7 +52,7 @@ def entries() -> list[ServerEntry]:
         ({"structuredContent": {"content": [LINK]}}, []),
         ({"content": {"type": "resource_link", "uri": "a:no"}}, []),
         ([LINK], []),
-        ({"content": [{**LINK, "uri": "a:" + "x" * LONGEST_URI}]}, []),
+        ({"content": [{**LINK, "uri": "a:" + "x" * MAX_LINK_URI_LENGTH}]}, []),
     ],
 )
 def test_links_are_found_where_results_have_them(result: Any, expected: list[str]) -> None:
@@ -109,7 +109,7 @@ def test_a_result_without_links_is_not_decoded_nor_one_that_is_too_large(
         return Decoder(links_module._LinkingResult).decode(result)
 
     monkeypatch.setattr(links_module, "_decode_result", counted)
-    monkeypatch.setattr(links_module, "LARGEST_SEARCHED", 1000)
+    monkeypatch.setattr(links_module, "MAX_LINK_SEARCH_BYTES", 1000)
     links, one = Links(), entries[0]
     links.note("ann", one, raw({"content": [{"type": "text", "text": 'a resource, a "resource_link"'}]}))
     links.note("ann", one, raw({"content": [{"type": "text", "text": "x" * 1000}, LINK]}))

@@ -15,7 +15,7 @@ from mcp_workbench.engine.face import tasks as tasks_module
 from mcp_workbench.engine.face.base import FaceSettings
 from mcp_workbench.engine.face.decisions import Forward, Reject
 from mcp_workbench.engine.face.flat import FlatFace
-from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, LONGEST_LIFE, Tasks
+from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, MAX_TASK_LIFETIME, Tasks
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.lasting_state import TASK
 from mcp_workbench.engine.protocol.revisions import newest
@@ -89,7 +89,7 @@ def test_a_handle_belongs_to_whom_it_was_given(tasks: Tasks, entries: list[Serve
 def test_the_oldest_handles_are_forgotten_first(
     tasks: Tasks, entries: list[ServerEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks_module, "MOST_TASKS", 3)
+    monkeypatch.setattr(tasks_module, "MAX_TASK_HANDLES", 3)
     handle_of(tasks, entries[0], "task-0")
     other = handle_of(tasks, entries[1], "task-0")
     for number in (1, 2, 3):
@@ -101,7 +101,7 @@ def test_the_oldest_handles_are_forgotten_first(
 
 @pytest.mark.parametrize(
     ("ttl", "seconds"),
-    [({}, DEFAULT_LIFE), (None, LONGEST_LIFE), (5000, 5.0), (-1, 0.0), (10**15, LONGEST_LIFE), ("long", 0.0)],
+    [({}, DEFAULT_LIFE), (None, MAX_TASK_LIFETIME), (5000, 5.0), (-1, 0.0), (10**15, MAX_TASK_LIFETIME), ("long", 0.0)],
 )
 def test_a_server_stays_up_for_as_long_as_its_task_lives(
     tasks: Tasks, entries: list[ServerEntry], ttl: object, seconds: float

@@ -189,7 +189,7 @@ def test_members_of_what_is_not_valid_unicode_are_not_given_though_the_message_i
 
 
 def test_a_message_with_too_much_beside_its_payload_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_messages, "MOST_OUTLINE", 1000)
+    monkeypatch.setattr(large_messages, "MAX_OUTLINE_BYTES", 1000)
     many = b",".join(b'"key-%d":1' % number for number in range(1000))
     assert outcome(read_large, b'{"id":1,%b,"result":{}}' % many, 64) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mcp_workbench.engine.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, STOPPED_SECONDS, DeadlineTimer
+from mcp_workbench.engine.jsonrpc.pending import DEADLINE_CHECK_INTERVAL, STOPPED_PROCESS_THRESHOLD, DeadlineTimer
 
 
 class Loop:
@@ -50,7 +50,7 @@ def test_each_check_is_told_when_the_one_before_it_was() -> None:
     loop, checks = Loop(), list[tuple[float, float]]()
     timer(loop, checks, more=True).start()
     loop.run(DEADLINE_CHECK_INTERVAL)
-    loop.run(DEADLINE_CHECK_INTERVAL + STOPPED_SECONDS / 2)
+    loop.run(DEADLINE_CHECK_INTERVAL + STOPPED_PROCESS_THRESHOLD / 2)
     assert checks == [(100.0, 0.0), (100.0 + DEADLINE_CHECK_INTERVAL, 0.0)]
 
 

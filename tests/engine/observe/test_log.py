@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.engine.config.redact import Redactor
-from mcp_workbench.engine.observe.log import MOST_ALIKE, MOST_LINES_A_MINUTE, MOST_TRACEBACKS, RepetitionLimit, set_up
+from mcp_workbench.engine.observe.log import (
+    MAX_LINES_PER_MINUTE,
+    MAX_SIMILAR_LINES,
+    MAX_SIMILAR_TRACEBACKS,
+    RepetitionLimit,
+    set_up,
+)
 
 
 def _record(
@@ -33,8 +39,8 @@ def _passed(limit: RepetitionLimit, records: Iterator[logging.LogRecord]) -> lis
 def test_tracebacks_are_logged_so_many_a_minute_and_the_others_counted() -> None:
     limit = RepetitionLimit()
     # Of different places in the code: what is alike has a limit of its own.
-    many = (_record(1000.0 + number / 100, line=number, defect=True) for number in range(MOST_TRACEBACKS + 5))
-    assert _passed(limit, many) == ["went wrong"] * MOST_TRACEBACKS
+    many = (_record(1000.0 + number / 100, line=number, defect=True) for number in range(MAX_SIMILAR_TRACEBACKS + 5))
+    assert _passed(limit, many) == ["went wrong"] * MAX_SIMILAR_TRACEBACKS
     later = _record(1100.0, defect=True)
     assert limit.filter(later)
     assert later.getMessage() == "went wrong (5 lines were not logged before this one)"
@@ -45,23 +51,23 @@ def test_tracebacks_are_logged_so_many_a_minute_and_the_others_counted() -> None
 def test_a_line_that_repeats_is_logged_so_often_a_minute_and_says_that_it_stops() -> None:
     limit = RepetitionLimit()
     lines = _passed(limit, (_record(1000.0 + number / 1000) for number in range(10_000)))
-    assert len(lines) == MOST_ALIKE
+    assert len(lines) == MAX_SIMILAR_LINES
     assert lines[-1] == "went wrong (more like this are not logged within this minute)"
     other = _passed(limit, iter([_record(1020.0, "[%s] %s", "box/other", "went wrong")]))
-    assert other == [f"[box/other] went wrong ({10_000 - MOST_ALIKE} lines were not logged before this one)"]
+    assert other == [f"[box/other] went wrong ({10_000 - MAX_SIMILAR_LINES} lines were not logged before this one)"]
     assert _passed(limit, iter([_record(1061.0)])) == ["went wrong"]
 
 
 def test_lines_about_different_servers_are_not_alike_but_bounded_in_all() -> None:
     limit = RepetitionLimit()
-    records = (_record(1000.0, "[%s] %s", f"box/{number}", "failed") for number in range(2 * MOST_LINES_A_MINUTE))
-    assert len(_passed(limit, records)) == MOST_LINES_A_MINUTE
+    records = (_record(1000.0, "[%s] %s", f"box/{number}", "failed") for number in range(2 * MAX_LINES_PER_MINUTE))
+    assert len(_passed(limit, records)) == MAX_LINES_PER_MINUTE
 
 
 def test_a_clock_that_jumps_back_begins_a_new_minute() -> None:
     limit = RepetitionLimit()
-    assert len(_passed(limit, (_record(1e9) for _ in range(100)))) == MOST_ALIKE
-    assert len(_passed(limit, (_record(10.0) for _ in range(100)))) == MOST_ALIKE
+    assert len(_passed(limit, (_record(1e9) for _ in range(100)))) == MAX_SIMILAR_LINES
+    assert len(_passed(limit, (_record(10.0) for _ in range(100)))) == MAX_SIMILAR_LINES
 
 
 def test_whoever_asks_for_everything_gets_it() -> None:
@@ -95,5 +101,5 @@ def test_event_loop_errors_go_to_the_same_log_within_the_limit(log_file: Path) -
     for _ in range(1000):
         logging.getLogger("asyncio").error("Exception in callback", exc_info=MemoryError())
     text = log_file.read_text()
-    assert text.count("Exception in callback") == MOST_TRACEBACKS
+    assert text.count("Exception in callback") == MAX_SIMILAR_TRACEBACKS
     assert text.startswith("20")

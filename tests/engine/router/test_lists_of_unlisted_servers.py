@@ -58,7 +58,7 @@ async def test_a_cache_on_a_disk_that_hangs_is_not_waited_for_and_servers_are_as
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(lists, "CACHE_SECONDS", 0.05)
+    monkeypatch.setattr(lists, "CACHE_READ_TIMEOUT", 0.05)
     monkeypatch.setattr(ServerEntry, "read_manifest", lambda entry: go_on.wait(60))
     async with workbench_with(tmp_path, {"box": {"files": Server(tool("read"))}}) as client:
         try:

@@ -28,7 +28,7 @@ from mcp_workbench.engine.face.decisions import (
     Work,
 )
 from mcp_workbench.engine.protocol.constants import TOOLS_CALL
-from mcp_workbench.engine.router.router import LARGE_TO_SHORTEN, LEAST_TO_SAY_ONCE, UNKNOWN_STATE
+from mcp_workbench.engine.router.router import LARGE_TO_SHORTEN, MIN_DEDUPLICATED_BYTES, UNKNOWN_STATE
 from mcp_workbench.engine.steps import Denial
 from mcp_workbench.errors import DownstreamError
 from tests.engine.router.router_stage import LEGACY, MODERN, Call, Connection, Entry, ended, settle, stage
@@ -455,7 +455,7 @@ async def test_a_result_within_its_budget_is_passed_on_untouched(has_resources: 
         (b'{"a":1}', {"result_budget": 100, "select": "a"}, True),
         (b'{"a":1}', {"result_budget": 100}, False),
         (b'{"structuredContent":{}}', {"result_budget": 100}, False),
-        (b'{"structuredContent":{},"a":"%b"}' % (b"x" * LEAST_TO_SAY_ONCE), {"result_budget": 10**6}, True),
+        (b'{"structuredContent":{},"a":"%b"}' % (b"x" * MIN_DEDUPLICATED_BYTES), {"result_budget": 10**6}, True),
         (b'{"resultType":"input_required","a":"%b"}' % (b"x" * 100), {"result_budget": 100}, False),
         (b'{"resultType":"complete","a":"%b"}' % (b"x" * 100), {"result_budget": 100}, True),
         (b'{"a":"%b"}' % (b"x" * LARGE_TO_SHORTEN), {"result_budget": 100}, True),

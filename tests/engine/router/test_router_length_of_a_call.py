@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PACKAGE = str(Path(mcp_workbench.__file__).parent)
 # Functions of ours that one call runs, from the client's message to the server and from the server's answer back; pipes
 # and sockets not counted. One more is a decision, not an accident: `docs/internals/design.md` says what a call costs.
-MOST_STEPS: dict[tuple[str, str, FaceName], int] = {
+MAX_STEPS: dict[tuple[str, str, FaceName], int] = {
     ("legacy", "legacy", "flat"): 25,
     ("modern", "legacy", "flat"): 29,
     ("legacy", "legacy", "proxy"): 29,
@@ -56,7 +56,7 @@ class Steps:
             self.paths.append(frame.f_code.co_filename)
 
 
-@pytest.mark.parametrize(("client_era", "server_era", "face"), MOST_STEPS)
+@pytest.mark.parametrize(("client_era", "server_era", "face"), MAX_STEPS)
 async def test_a_plain_call_takes_no_more_steps_than_it_needs(client_era: str, server_era: str, face: FaceName) -> None:
     async with in_process_workbench(server_era, face=face) as workbench:
         client = workbench.client(client_era)
@@ -67,7 +67,7 @@ async def test_a_plain_call_takes_no_more_steps_than_it_needs(client_era: str, s
         with Steps() as steps:
             Conversation(client, server, "tool").finish()
         assert "traffic.forward" in steps.names, "otherwise this test looks at nothing"
-        assert len(steps.names) <= MOST_STEPS[client_era, server_era, face], "\n".join(steps.names)
+        assert len(steps.names) <= MAX_STEPS[client_era, server_era, face], "\n".join(steps.names)
 
 
 # Where several clients share a server: whether it is this one's turn, and whose turn it is when the answer has come.

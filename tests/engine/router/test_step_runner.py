@@ -13,7 +13,7 @@ import pytest
 
 from mcp_workbench.app.team_gate import TeamGate
 from mcp_workbench.engine.config.model import FaceName
-from mcp_workbench.engine.router.step_runner import MOST_HELD_NOTIFICATIONS
+from mcp_workbench.engine.router.step_runner import MAX_HELD_NOTIFICATIONS
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Step, Substitute, Verdict
 from tests.bridge.conversation import FORM, Conversation
 from tests.bridge.fake_server import FakeServer
@@ -253,12 +253,12 @@ async def test_notifications_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPa
     async with guarded_pair(monkeypatch, "legacy", "legacy") as on:
         decision: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         on.step.decide = lambda: decision
-        for _ in range(MOST_HELD_NOTIFICATIONS + 5):
+        for _ in range(MAX_HELD_NOTIFICATIONS + 5):
             on.client.notify("notifications/roots/list_changed")
         assert [outcome.kind for _, outcome in on.step.ended] == ["cancelled"] * 5
         decision.set_result(None)
-        await until(lambda: len(on.step.ended) == MOST_HELD_NOTIFICATIONS + 5)
-        assert len(on.of_clients()) == MOST_HELD_NOTIFICATIONS
+        await until(lambda: len(on.step.ended) == MAX_HELD_NOTIFICATIONS + 5)
+        assert len(on.of_clients()) == MAX_HELD_NOTIFICATIONS
 
 
 async def test_unsubscribing_passes_the_steps_unless_the_client_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

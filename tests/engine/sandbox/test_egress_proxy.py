@@ -183,7 +183,7 @@ async def test_a_name_that_is_still_looked_up_counts_although_nobody_waits_for_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(egress_proxy, "MAX_LOOK_UPS", 1)
-    monkeypatch.setattr(egress_proxy, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(egress_proxy, "HTTP_CONNECT_TIMEOUT", 0.05)
     asked: list[str] = []
     answered = asyncio.Event()
 
@@ -200,7 +200,7 @@ async def test_a_name_that_is_still_looked_up_counts_although_nobody_waits_for_i
             assert said.startswith(b"HTTP/1.1 502 ")
         assert asked == ["a.service.test"]
         answered.set()
-        monkeypatch.setattr(egress_proxy, "CONNECT_SECONDS", 10.0)
+        monkeypatch.setattr(egress_proxy, "HTTP_CONNECT_TIMEOUT", 10.0)
         assert b"cannot be resolved" in await rig.say(b"CONNECT c.service.test:80 HTTP/1.1\r\n\r\n")
     assert asked == ["a.service.test", "c.service.test"]
 

@@ -17,7 +17,7 @@ MEBIBYTE = 1024 * 1024
 @pytest.fixture(autouse=True)
 def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (backlog, child):
-        monkeypatch.setattr(module, "MOST_UNSENT_BYTES", 4 * MEBIBYTE)
+        monkeypatch.setattr(module, "MAX_UNSENT_BYTES", 4 * MEBIBYTE)
     monkeypatch.setattr(backlog, "RESERVED_BYTES", MEBIBYTE)
     monkeypatch.setattr(child, "EOF_GRACE", 0.1)
 
@@ -85,7 +85,7 @@ async def test_a_server_that_is_full_and_has_read_nothing_for_long_is_stopped(
             link.send(_request(number))
             await asyncio.sleep(0)
         assert recorder.closed == [], "it may be busy"
-        monkeypatch.setattr(child, "UNREAD_SECONDS", 0.0)
+        monkeypatch.setattr(child, "UNREAD_STDIN_TIMEOUT", 0.0)
         link.send(_request(6))
         assert "has not read" in await recorder.wait_closed()
         assert len(recorder.closed) == 1
@@ -103,7 +103,7 @@ async def test_a_server_that_reads_is_not_stopped_however_long_it_takes(
         tell()
         await recorder.wait(lambda: link.unsent_bytes < before)
         # Whatever time has passed, it has passed since the server read for the last time.
-        monkeypatch.setattr(child, "UNREAD_SECONDS", 30.0)
+        monkeypatch.setattr(child, "UNREAD_STDIN_TIMEOUT", 30.0)
         link.send(_request(7, 5 * MEBIBYTE))
         await recorder.wait(lambda: len(recorder.failed) == 3)
         assert recorder.closed == []

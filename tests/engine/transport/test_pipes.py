@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from mcp_workbench.engine.transport import pipes
 from mcp_workbench.engine.transport.allocator import KEPT_BYTES
-from mcp_workbench.engine.transport.pipes import LARGE_READ, MOST_BUFFERS, SMALL_READ, PipeReader, PipeWriter
+from mcp_workbench.engine.transport.pipes import LARGE_READ, MAX_WRITE_BUFFERS, SMALL_READ, PipeReader, PipeWriter
 from mcp_workbench.engine.transport.write_batch import JOIN_BELOW, WriteBatch
 from tests.support.processes import open_descriptors
 
@@ -180,7 +180,7 @@ async def test_draining_is_told_once_the_peer_has_caught_up() -> None:
 @pytest.mark.parametrize("size", [10, 200])
 async def test_more_pieces_than_one_call_takes_arrive_in_order(size: int) -> None:
     pipe = Pipe()
-    pieces = [b"%06d" % number * size for number in range(3 * MOST_BUFFERS)]
+    pieces = [b"%06d" % number * size for number in range(3 * MAX_WRITE_BUFFERS)]
     for piece in pieces:
         pipe.writer.write(piece)
     assert await pipe.wait_received(len(pieces) * 6 * size) == b"".join(pieces)

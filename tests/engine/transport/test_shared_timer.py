@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mcp_workbench.engine.jsonrpc.pending import STOPPED_SECONDS
+from mcp_workbench.engine.jsonrpc.pending import STOPPED_PROCESS_THRESHOLD
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 
 
@@ -33,7 +33,7 @@ async def test_after_we_were_stopped_what_came_is_read_before_anybody_is_judged(
     member = Quiet()
     member.heard = loop.time()
     timer.add(member)
-    stopped[0] += 100 * STOPPED_SECONDS
+    stopped[0] += 100 * STOPPED_PROCESS_THRESHOLD
 
     def read() -> None:
         member.heard = loop.time()
@@ -41,5 +41,5 @@ async def test_after_we_were_stopped_what_came_is_read_before_anybody_is_judged(
     # Behind the timer, which is due: as what lies in a socket is read in the pass after the timers.
     loop.call_later(0.001, read)
     await member.looked.wait()
-    assert member.looks[0] < 100 * STOPPED_SECONDS
+    assert member.looks[0] < 100 * STOPPED_PROCESS_THRESHOLD
     timer.stop()

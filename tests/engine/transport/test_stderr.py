@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp_workbench.engine.transport.stderr import (
     GAP,
     MAX_STDERR_LINE_LENGTH,
-    MOST_LINES,
+    MAX_STDERR_LINES,
     StderrRing,
     most_relevant_lines,
 )
@@ -40,7 +40,7 @@ def test_an_unfinished_line_counts() -> None:
 
 def test_blank_lines_and_line_ends_of_windows_do_not_show() -> None:
     assert fed(b"one\r\n\r\n   \ntwo\n  ").last(8) == ["one", "two"]
-    assert fed(b"last words\n" + b"\n" * 2 * MOST_LINES).last(8) == ["last words"]
+    assert fed(b"last words\n" + b"\n" * 2 * MAX_STDERR_LINES).last(8) == ["last words"]
 
 
 def test_invalid_utf8_is_shown_with_replacements() -> None:
@@ -57,11 +57,11 @@ def test_every_line_is_told_when_somebody_listens() -> None:
     ring = StderrRing()
     told: list[str] = []
     ring.on_line = told.append
-    lines = [f"line {number}" for number in range(3 * MOST_LINES)]
+    lines = [f"line {number}" for number in range(3 * MAX_STDERR_LINES)]
     ring.feed("\n".join(lines).encode())
     ring.finish()
     assert told == lines
-    assert ring.last(1000) == lines[-MOST_LINES:]
+    assert ring.last(1000) == lines[-MAX_STDERR_LINES:]
 
 
 @given(st.lists(st.binary(max_size=40) | st.just(b"x" * 1500 + b"\n"), max_size=10))

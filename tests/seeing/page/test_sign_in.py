@@ -14,11 +14,11 @@ from mcp_workbench.engine.transport.http.server.authentication import (
 )
 from mcp_workbench.seeing.page.sign_in import (
     CHECK_INTERVAL,
-    CODE_SECONDS,
     MAX_CODES,
     MAX_SESSIONS,
     MAX_SESSIONS_OF_ONE,
-    SESSION_SECONDS,
+    PAGE_SESSION_LIFETIME,
+    SIGN_IN_CODE_LIFETIME,
     PageSignIns,
     PageUser,
     cookie_header,
@@ -44,7 +44,7 @@ def test_a_code_works_once_within_a_minute() -> None:
     codes = [sign_ins.new_code(user) for user in (ADA, BOB)]
     assert sign_ins.use_code("") is None and sign_ins.use_code("\u00e9") is None
     assert sign_ins.use_code(codes[1]) is BOB and sign_ins.use_code(codes[1]) is None
-    clock.now += CODE_SECONDS
+    clock.now += SIGN_IN_CODE_LIFETIME
     assert sign_ins.use_code(codes[0]) is None
 
 
@@ -98,7 +98,7 @@ def test_a_session_ends_after_its_time_by_hand_and_with_its_key() -> None:
     sign_ins.end_those_of(frozenset({"bob"}))
     sign_ins.end(first)
     assert [sign_ins.find(id) is None for id in (first, second, third)] == [True, True, False]
-    clock.now += SESSION_SECONDS
+    clock.now += PAGE_SESSION_LIFETIME
     assert sign_ins.find(third) is None
 
 

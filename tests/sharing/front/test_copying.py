@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.sharing.front import copying as module
-from mcp_workbench.sharing.front.copying import CLIENT_GONE, DIED, HANGS, LARGE_READ, LONGEST_HELD, Copying
+from mcp_workbench.sharing.front.copying import CLIENT_GONE, DIED, HANGS, LARGE_READ, MAX_HELD_LINE_BYTES, Copying
 from tests.support.processes import wait_until
 
 HEAD = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"x":"'
@@ -21,7 +21,7 @@ TAIL = b'"}}\n'
 ID_LAST_TAIL = b'"},"jsonrpc":"2.0","id":7}\n'
 NEXT = b'{"jsonrpc":"2.0","id":8,"method":"ping"}\n'
 # The first piece of a long line is at most this long.
-LONGEST_FIRST = LONGEST_HELD + LARGE_READ
+LONGEST_FIRST = MAX_HELD_LINE_BYTES + LARGE_READ
 PATIENCE = 30.0
 
 
@@ -173,7 +173,7 @@ def test_serving_alone_starts_with_whole_lines(rig: Rig, head: bytes, tail: byte
 
 
 def test_a_client_that_stops_in_the_middle_of_a_line_is_handed_over(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REST_OF_LINE_SECONDS", 1.0)
+    monkeypatch.setattr(module, "REST_OF_LINE_TIMEOUT", 1.0)
     rig.beside(lambda: rig.write(HEAD + b"a" * 3 * LONGEST_FIRST))
     rig.run_until_it_dies(LONGEST_FIRST)
     handover = rig.copying.handover()
@@ -204,7 +204,7 @@ def test_a_note_that_cannot_be_written_to_stderr_ends_nothing(rig: Rig) -> None:
 def test_a_workbench_that_hangs_is_noticed_while_the_client_keeps_sending(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "SILENCE_TIMEOUT", 0.2)
     ours, theirs = socket.socketpair()
     ended = threading.Event()
     notification = b'{"jsonrpc":"2.0","method":"notifications/x"}\n'
@@ -226,7 +226,7 @@ def test_a_workbench_that_hangs_is_noticed_while_the_client_keeps_sending(
 
 
 def test_a_workbench_that_answers_pings_does_not_hang(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(module, "SILENCE_TIMEOUT", 0.5)
     ours, theirs = workbench()
 
     def serve() -> None:
@@ -283,7 +283,7 @@ def test_a_failure_is_told_between_two_lines_of_the_workbench(rig: Rig) -> None:
 def test_a_workbench_that_hangs_in_the_middle_of_a_long_line_is_noticed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "SILENCE_TIMEOUT", 0.2)
     ours, theirs = workbench()
     rig.beside(lambda: rig.write(NEXT + HEAD + b"a" * 3 * LONGEST_FIRST + TAIL))
     assert rig.copying.run(ours) is HANGS
@@ -293,7 +293,7 @@ def test_a_workbench_that_hangs_in_the_middle_of_a_long_line_is_noticed(
 
 
 def test_one_that_says_that_others_go_first_does_not_hang(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(module, "SILENCE_TIMEOUT", 0.5)
     ours, theirs = workbench()
 
     def serve() -> None:
@@ -310,7 +310,7 @@ def test_one_that_says_that_others_go_first_does_not_hang(rig: Rig, monkeypatch:
 
 
 def test_a_signal_ends_an_idle_front_end_of_a_workbench_that_hangs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LAST_ANSWERS_SECONDS", 0.05)
+    monkeypatch.setattr(module, "LAST_ANSWERS_TIMEOUT", 0.05)
     ours, theirs = workbench()
     rig.copying.signalled, wake = os.pipe()
 

@@ -31,7 +31,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(joining, "start", start)
     monkeypatch.setattr(joining, "connect", connect)
-    monkeypatch.setattr(joining, "START_SECONDS", -1.0)
+    monkeypatch.setattr(joining, "WORKBENCH_START_TIMEOUT", -1.0)
 
 
 @pytest.mark.usefixtures("ending")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.sharing.front.tracking import ANSWER, LONGEST_DECODED, REQUEST, Tracking, messages_in
+from mcp_workbench.sharing.front.tracking import ANSWER, MAX_DECODED_LINE_BYTES, REQUEST, Tracking, messages_in
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"id": 99, "x": {"id": "no"}}}
 FORMS = {
@@ -143,7 +143,7 @@ def test_an_id_in_an_unusual_form_is_kept_as_it_is_written(id: bytes) -> None:
 @pytest.mark.parametrize("id", [b"7", b'"a\\"b"'])
 def test_the_id_of_a_long_request_is_found_before_its_largest_member(head: bytes, id: bytes) -> None:
     tracking = Tracking()
-    for piece in (head % id, b"x" * LONGEST_DECODED, b"y" * LONGEST_DECODED, b'"}}\n'):
+    for piece in (head % id, b"x" * MAX_DECODED_LINE_BYTES, b"y" * MAX_DECODED_LINE_BYTES, b'"}}\n'):
         tracking.sent(piece)
     assert tracking.clear() == ([id], [])
 
@@ -159,7 +159,7 @@ def test_the_id_of_a_long_request_is_found_before_its_largest_member(head: bytes
 )
 def test_the_id_of_a_long_request_is_found_behind_its_largest_member(tail: bytes, id: bytes) -> None:
     tracking = Tracking()
-    for piece in (b'{"params":{"method":"', b"x" * LONGEST_DECODED, b"y" * LONGEST_DECODED, tail):
+    for piece in (b'{"params":{"method":"', b"x" * MAX_DECODED_LINE_BYTES, b"y" * MAX_DECODED_LINE_BYTES, tail):
         tracking.sent(piece)
     assert tracking.clear() == ([id], [])
 
@@ -177,13 +177,13 @@ def test_the_id_of_a_long_request_is_found_behind_its_largest_member(tail: bytes
 )
 def test_text_resembling_an_id_behind_a_large_member_is_ignored(tail: bytes) -> None:
     tracking = Tracking()
-    for piece in (b'{"params":{"x":"', b"x" * 2 * LONGEST_DECODED, tail):
+    for piece in (b'{"params":{"x":"', b"x" * 2 * MAX_DECODED_LINE_BYTES, tail):
         tracking.sent(piece)
     assert tracking.clear() == ([], [])
 
 
 def test_text_resembling_the_id_of_a_long_line_is_ignored() -> None:
     tracking = Tracking()
-    for piece in (b'{"jsonrpc":"2.0","method":"x","params":{"id":7,"x":"', b"x" * 2 * LONGEST_DECODED, b'"}}\n'):
+    for piece in (b'{"jsonrpc":"2.0","method":"x","params":{"id":7,"x":"', b"x" * 2 * MAX_DECODED_LINE_BYTES, b'"}}\n'):
         tracking.sent(piece)
     assert tracking.clear() == ([], [])

@@ -17,7 +17,7 @@ from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.signin.secrets import private_files
 from mcp_workbench.signin.secrets import resolve as resolving
 from mcp_workbench.signin.secrets.resolve import ReferenceUnresolved, Resolved, look, resolve
-from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES
+from mcp_workbench.signin.secrets.secret_files import MAX_SECRET_BYTES
 from mcp_workbench.signin.secrets.servers import ResolvedServers
 from tests.engine.config.loading import server_of
 from tests.support import fake_keyring
@@ -97,7 +97,7 @@ async def test_a_repeated_reference_is_resolved_once(tmp_path: Path) -> None:
         (lambda path: None, "does not exist"),
         (lambda path: path.mkdir(), "is a folder, expected a file"),
         (lambda path: os.mkfifo(path), "is a pipe or a device, expected a file"),
-        (lambda path: private(path, b"x" * (MOST_SECRET_BYTES + 1)), "is larger than 128 KiB"),
+        (lambda path: private(path, b"x" * (MAX_SECRET_BYTES + 1)), "is larger than 128 KiB"),
         (lambda path: private(path, b"hunter2\xff"), "is not UTF-8 text"),
         (lambda path: private(path, "\n"), "is empty"),
     ],

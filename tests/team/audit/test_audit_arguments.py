@@ -8,7 +8,7 @@ import pytest
 from msgspec.json import encode
 
 from mcp_workbench.engine.config.redact import MASK, Redactor
-from mcp_workbench.team.audit.audit_arguments import MOST_ITEMS, UNREADABLE, Arguments, described_arguments
+from mcp_workbench.team.audit.audit_arguments import MAX_AUDITED_ITEMS, UNREADABLE, Arguments, described_arguments
 
 
 def _described(arguments: str, how: Arguments = "redacted") -> object:
@@ -53,10 +53,10 @@ def test_members_of_the_same_name_are_all_shown(how: Arguments) -> None:
 
 
 def test_omitted_members_and_items_are_counted() -> None:
-    many = {f"k{number}": number for number in range(MOST_ITEMS + 3)}
+    many = {f"k{number}": number for number in range(MAX_AUDITED_ITEMS + 3)}
     shown = _described(json.dumps(many))
     assert isinstance(shown, dict)
-    assert len(shown) == MOST_ITEMS + 1
+    assert len(shown) == MAX_AUDITED_ITEMS + 1
     assert shown["…"] == "3 more"
     listed = _described(json.dumps({"all": list(many)}))
     assert isinstance(listed, dict)

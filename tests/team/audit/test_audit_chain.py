@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.team.audit import audit_chain, audit_file
-from mcp_workbench.team.audit.audit_chain import MOST_FINDINGS, OpenedFiles, verify
+from mcp_workbench.team.audit.audit_chain import MAX_AUDIT_FINDINGS, OpenedFiles, verify
 from mcp_workbench.team.audit.audit_file import HEAD, group_hash, rotated_files
 from tests.team.audit.test_audit_file import Line, chained, opened, write
 
@@ -162,7 +162,7 @@ def test_a_fully_rewritten_record_is_detected_with_a_hash_kept_elsewhere(path: P
 
 def test_a_file_of_something_else_has_a_bounded_report(path: Path) -> None:
     path.write_text("hello\n" * 500)
-    assert len(verify(str(path)).findings) <= MOST_FINDINGS + 3
+    assert len(verify(str(path)).findings) <= MAX_AUDIT_FINDINGS + 3
 
 
 def test_lines_of_the_systems_log_are_read_behind_their_heads(path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_file_that_was_put_aside_and_vanishes_while_it_is_opened_is_not_passed
 def test_a_writer_that_holds_the_lock_for_too_long_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_file, "LOCK_SECONDS", 0.02)
+    monkeypatch.setattr(audit_file, "AUDIT_LOCK_TIMEOUT", 0.02)
     path = tmp_path / "audit.jsonl"
     file = opened(path)
     write(file, 1)

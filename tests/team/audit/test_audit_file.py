@@ -297,7 +297,7 @@ def test_a_line_that_was_to_be_the_first_of_its_group_may_be_another_of_a_later_
 def test_a_writer_that_holds_the_lock_for_too_long_is_not_waited_for(
     path: Path, file: AuditFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_file, "LOCK_SECONDS", 0.02)
+    monkeypatch.setattr(audit_file, "AUDIT_LOCK_TIMEOUT", 0.02)
     write(file, 1)
     with opened(path)._locked(), pytest.raises(TimeoutError, match="another process has held"):
         file.append([line_of(2)])
@@ -561,7 +561,7 @@ def test_while_another_writer_holds_the_lock_nothing_spins(
         looks.append(how)
         real(descriptor, how)
 
-    monkeypatch.setattr(audit_file, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(audit_file, "AUDIT_LOCK_TIMEOUT", 0.05)
     write(file, 1)
     with opened(path)._locked():
         monkeypatch.setattr(fcntl, "flock", look)

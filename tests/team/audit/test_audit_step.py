@@ -24,7 +24,7 @@ from mcp_workbench.engine.steps import GuardedRequest, Outcome, UncheckedPassage
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.audit import audit_step as audit_module
 from mcp_workbench.team.audit import audit_writer
-from mcp_workbench.team.audit.audit_arguments import LARGEST_ARGUMENTS
+from mcp_workbench.team.audit.audit_arguments import MAX_AUDITED_ARGUMENT_BYTES
 from mcp_workbench.team.audit.audit_chain import verify
 from mcp_workbench.team.audit.audit_file import AuditFile
 from mcp_workbench.team.audit.audit_lines import CallEntry, LineMaker
@@ -224,11 +224,11 @@ def test_large_requests_and_long_names_take_little_room(tmp_path: Path) -> None:
 def test_lines_waiting_for_a_slow_disk_retain_no_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: Any
 ) -> None:
-    monkeypatch.setattr(audit_writer, "GATHER_SECONDS", 0.2)
+    monkeypatch.setattr(audit_writer, "GATHER_DELAY", 0.2)
     path = tmp_path / "audit.jsonl"
     audit = open_audit(AuditConfig(file=str(path), arguments=arguments), Redactor([]), stdout_is_free=False)
     audit.record_start("config.json")
-    held = [bytes(LARGEST_ARGUMENTS + 1), bytes(100), b'{"x":1}']
+    held = [bytes(MAX_AUDITED_ARGUMENT_BYTES + 1), bytes(100), b'{"x":1}']
     before = [sys.getrefcount(each) for each in held]
     for _ in range(5):
         audit.on_end(replace(REQUEST, body=held[0], meta=Raw(held[2])), ended(payload=(held[1],)))
@@ -249,13 +249,13 @@ def test_a_request_that_cannot_be_described_does_not_end_the_audit(
 async def test_calls_wait_for_room_for_a_bounded_time_where_that_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_module, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(audit_module, "QUEUE_TIMEOUT", 0.05)
     config = AuditConfig(file=str(tmp_path / "audit.jsonl"), when_full="wait")
     audit = open_audit(config, Redactor([]), stdout_is_free=False)
     audit.record_start("config.json")
     assert audit.is_asked and audit.check(REQUEST) is None
     with monkeypatch.context() as patched:
-        patched.setattr(audit_writer, "MOST_QUEUED", 0)
+        patched.setattr(audit_writer, "MAX_QUEUED_ENTRIES", 0)
         held = audit.check(REQUEST)
         assert asyncio.iscoroutine(held)
         assert await held is None

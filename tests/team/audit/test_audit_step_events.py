@@ -11,7 +11,7 @@ import pytest
 from msgspec.json import encode
 
 from mcp_workbench.engine.config.redact import Redactor, without_keys
-from mcp_workbench.team.audit.audit_lines import LONGEST_TEXT, AuditLine, EventEntry, LineMaker
+from mcp_workbench.team.audit.audit_lines import MAX_AUDIT_TEXT_LENGTH, AuditLine, EventEntry, LineMaker
 from tests.faces.harness import ERAS, EVERY_ABILITY, Bench
 from tests.faces.test_contract_asking import QUESTIONS, answered
 from tests.support.client import RpcError
@@ -186,7 +186,7 @@ def test_a_key_in_an_address_is_not_written_with_an_event_either() -> None:
     for kind in ("question", "approval"):
         written = as_written(lines.event(kind, item=f"https://host/x?t={JWT}", reason=f"no {JWT}"))
         assert (written["item"], written["reason"]) == ("https://host/x?t=***", "no ***")
-    cut = as_written(lines.event("approval", item="x" * (LONGEST_TEXT - 8) + "/" + JWT))
+    cut = as_written(lines.event("approval", item="x" * (MAX_AUDIT_TEXT_LENGTH - 8) + "/" + JWT))
     assert "eyJ" not in cut["item"], "half a key is none that would be recognised"
 
 

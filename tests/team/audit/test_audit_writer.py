@@ -43,8 +43,8 @@ def describe(entries: list[object], lost: int) -> list[bytes]:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(audit_writer, "GATHER_SECONDS", 0.0)
-    monkeypatch.setattr(audit_writer, "RETRY_SECONDS", 0.005)
+    monkeypatch.setattr(audit_writer, "GATHER_DELAY", 0.0)
+    monkeypatch.setattr(audit_writer, "FULL_DISK_RETRY_INTERVAL", 0.005)
     return Disk()
 
 
@@ -110,7 +110,7 @@ def test_unwritten_lines_at_the_end_are_reported(disk: Disk, caplog: pytest.LogC
 def test_an_end_does_not_wait_for_a_disk_that_hangs(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(audit_writer, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(audit_writer, "AUDIT_CLOSE_TIMEOUT", 0.05)
     disk.released.clear()
     writer = AuditWriter(disk, describe, "disk")
     writer.put(1)

@@ -78,13 +78,13 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 async def test_calls_continue_and_lost_lines_are_counted(
     tmp_path: Path, disk: Disk, when_full: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(audit_writer, "MOST_QUEUED", QUEUED)
-    monkeypatch.setattr(audit_step, "MOST_QUEUED", QUEUED)
-    monkeypatch.setattr(audit_step, "MOST_QUEUED_BY_WAITING", QUEUED_BY_WAITING)
-    monkeypatch.setattr(audit_writer, "RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(audit_writer, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(audit_writer, "MAX_QUEUED_ENTRIES", QUEUED)
+    monkeypatch.setattr(audit_step, "MAX_QUEUED_ENTRIES", QUEUED)
+    monkeypatch.setattr(audit_step, "MAX_QUEUED_ENTRIES_BY_WAITING", QUEUED_BY_WAITING)
+    monkeypatch.setattr(audit_writer, "FULL_DISK_RETRY_INTERVAL", 0.02)
+    monkeypatch.setattr(audit_writer, "GATHER_DELAY", 0.0)
     # How long a call waits at most; the document names the real one.
-    monkeypatch.setattr(audit_step, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(audit_step, "QUEUE_TIMEOUT", 0.05)
     file = disk.folder / "audit.jsonl"
     audit = {"file": str(file), "whenFull": when_full}
     server = Server(tool("read"))

@@ -19,7 +19,7 @@ from mcp_workbench.engine.transport.shared_timer import SharedTimer
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.identity.callers import Callers, CallerSettings, hosts_of, metadata_pages, metadata_url
 from mcp_workbench.team.identity.identities import Identities
-from mcp_workbench.team.identity.introspection import MOST_OF_PEER
+from mcp_workbench.team.identity.introspection import MAX_REQUESTS_PER_PEER
 from mcp_workbench.team.identity.named_keys import KeyFolder, KeysInForce
 from mcp_workbench.team.identity.unix_users import UnixUsers
 from tests.engine.transport.http.listening import wait_until
@@ -114,7 +114,7 @@ async def test_a_flood_of_opaque_tokens_from_one_address_leaves_others_their_pla
     rules = callers(provider, auth=auth(issuer))
     flood = [rules.authenticate(arrived("192.0.2.9", authorization=f"Bearer guess{n}")) for n in range(120)]
     pending = [each for each in flood if isinstance(each, asyncio.Future)]
-    assert len(pending) == MOST_OF_PEER
+    assert len(pending) == MAX_REQUESTS_PER_PEER
     assert {each.status for each in flood if isinstance(each, AuthenticationChallenge)} == {503}
 
     found = rules.authenticate(arrived("192.0.2.1", authorization="Bearer right"))

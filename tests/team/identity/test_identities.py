@@ -23,7 +23,7 @@ def test_the_latest_identity_of_a_principal_counts() -> None:
 
 
 def test_the_principal_that_has_not_called_for_longest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 2)
+    monkeypatch.setattr(identities_module, "MAX_IDENTITIES", 2)
     monkeypatch.setattr(identities_module, "_IDENTITIES_DROPPED_AT_ONCE", 1)
     identities = Identities()
     for name in ("alice", "bob"):
@@ -37,7 +37,7 @@ def test_the_principal_that_has_not_called_for_longest_is_forgotten(monkeypatch:
 
 
 def test_principals_in_use_or_limited_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities_module, "MOST_IDENTITIES", 10)
+    monkeypatch.setattr(identities_module, "MAX_IDENTITIES", 10)
     identities = Identities(lambda: {"alice"})
     identities.remember(Identity(principal="alice", groups=frozenset({"guests"})))
     identities.remember(Identity(principal="ci", toolboxes=("build*",)))

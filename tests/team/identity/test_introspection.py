@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mcp_workbench.team.identity import introspection as module
-from mcp_workbench.team.identity.bearer_tokens import REJECTED_SECONDS, BearerTokens
+from mcp_workbench.team.identity.bearer_tokens import REJECTED_TOKEN_LIFETIME, BearerTokens
 from mcp_workbench.team.identity.credentials import PresentingPeer, TokenRejection
 from mcp_workbench.team.identity.identities import Identity
-from mcp_workbench.team.identity.introspection import BELIEVED_SECONDS
+from mcp_workbench.team.identity.introspection import INTROSPECTION_CACHE_LIFETIME
 from tests.team.identity_provider import AUDIENCE, ISSUER, Provider, judged
 
 ALICE = Identity(principal=f"{ISSUER}#alice")
@@ -39,7 +39,7 @@ async def test_a_token_is_asked_about_once_and_believed_for_a_while(clock: str) 
 
     del provider.opaque["t"]
     # Whichever says so first: the one may be set back meanwhile, the other stands still while the machine sleeps.
-    setattr(provider.clock, clock, getattr(provider.clock, clock) + BELIEVED_SECONDS + 1)
+    setattr(provider.clock, clock, getattr(provider.clock, clock) + INTROSPECTION_CACHE_LIFETIME + 1)
     assert isinstance(await judged(tokens, "t"), TokenRejection), "one that was withdrawn ends"
     assert len(provider.asked) == 2
 
@@ -59,7 +59,7 @@ async def test_an_unknown_token_is_not_introspected_repeatedly() -> None:
     assert len(provider.asked) == 1
     provider.opaque["guess"] = GOOD
     provider.clock.wall -= 3600
-    provider.clock.monotonic += REJECTED_SECONDS
+    provider.clock.monotonic += REJECTED_TOKEN_LIFETIME
     assert await judged(tokens, "guess") == ALICE
 
 
@@ -78,7 +78,7 @@ async def test_a_token_that_is_refused_is_not_asked_about_again_and_again(wrong:
         assert await judged(tokens, "t") == first
     assert len(provider.asked) == 1
     provider.opaque["t"] = {**GOOD, "scope": "use"}
-    provider.clock.monotonic += REJECTED_SECONDS
+    provider.clock.monotonic += REJECTED_TOKEN_LIFETIME
     assert await judged(tokens, "t") == ALICE
 
 
@@ -112,13 +112,13 @@ async def test_one_peer_leaves_places_for_the_tokens_of_others() -> None:
     provider.gate = asyncio.Event()
     tokens = tokens_of(provider)
     found = [tokens.recognise(f"guess{n}", partial(PresentingPeer, "10.0.0.9")) for n in range(100)]
-    assert found[module.MOST_OF_PEER :] == [module.BUSY] * (100 - module.MOST_OF_PEER)
+    assert found[module.MAX_REQUESTS_PER_PEER :] == [module.BUSY] * (100 - module.MAX_REQUESTS_PER_PEER)
     right = tokens.recognise("t", partial(PresentingPeer, "10.0.0.1"))
     assert isinstance(right, asyncio.Future)
     provider.gate.set()
     assert await right == ALICE
     asked = [each for each in found if isinstance(each, asyncio.Future)]
-    assert await asyncio.gather(*asked) == [module.UNKNOWN] * module.MOST_OF_PEER
+    assert await asyncio.gather(*asked) == [module.UNKNOWN] * module.MAX_REQUESTS_PER_PEER
     assert isinstance(tokens.recognise("another", partial(PresentingPeer, "10.0.0.9")), asyncio.Future), (
         "its places are free"
     )
@@ -129,7 +129,7 @@ async def test_one_peer_leaves_places_for_the_tokens_of_others() -> None:
 async def test_a_peer_that_fails_often_waits_before_its_tokens_are_asked_about(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "SLOWED_SECONDS", 1000.0)
+    monkeypatch.setattr(module, "SLOWED_PEER_DELAY", 1000.0)
     provider = Provider()
     provider.opaque["t"] = GOOD
     tokens = tokens_of(provider)
@@ -141,7 +141,7 @@ async def test_a_peer_that_fails_often_waits_before_its_tokens_are_asked_about(
         task.cancel()
     await asyncio.wait(provider.tasks)
     assert not provider_counts(tokens)
-    monkeypatch.setattr(module, "SLOWED_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SLOWED_PEER_DELAY", 0.0)
     found = tokens.recognise("guess", partial(PresentingPeer, "10.0.0.1", is_slowed=True))
     assert isinstance(found, asyncio.Future) and await found == module.UNKNOWN
     assert len(provider.asked) == 2 and not provider_counts(tokens)
@@ -176,7 +176,7 @@ async def test_a_token_without_an_end_is_asked_about_again_before_long() -> None
     provider.opaque["t"] = {"sub": "alice", "aud": AUDIENCE}
     tokens = tokens_of(provider)
     assert await judged(tokens, "t") == ALICE
-    provider.clock.wall += BELIEVED_SECONDS + 1
+    provider.clock.wall += INTROSPECTION_CACHE_LIFETIME + 1
     assert await judged(tokens, "t") == ALICE
     assert len(provider.asked) == 2
 

@@ -11,7 +11,7 @@ import pytest
 from mcp_workbench.team.identity import jwks
 from mcp_workbench.team.identity.credentials import TokenRejection
 from mcp_workbench.team.identity.identities import Identity
-from mcp_workbench.team.identity.jwks import JWKS_RETRY_INTERVAL, KNOWN_SECONDS, LOOK_AGAIN_SECONDS, read_key
+from mcp_workbench.team.identity.jwks import JWKS_RETRY_INTERVAL, KEY_LIFETIME, MIN_KEY_FETCH_INTERVAL, read_key
 from tests.team.identity_provider import ISSUER, Provider, ec_key, judged, rsa_key
 
 ALICE = Identity(principal=f"{ISSUER}#alice")
@@ -28,7 +28,7 @@ async def test_a_key_that_is_new_is_fetched_and_an_old_one_ends() -> None:
     old = provider.token()
     assert await judged(tokens, old) == ALICE
     provider.keys = [ec_key("two")]
-    provider.clock.monotonic += LOOK_AGAIN_SECONDS
+    provider.clock.monotonic += MIN_KEY_FETCH_INTERVAL
     assert await judged(tokens, provider.token()) == ALICE
     found = await judged(tokens, old)
     assert isinstance(found, TokenRejection), "what the withdrawn key has proved is proved no more"
@@ -51,7 +51,7 @@ async def test_a_flood_of_made_up_kids_is_one_fetch_in_half_a_minute() -> None:
     tokens = provider.tokens()
     assert await judged(tokens, provider.token()) == ALICE
     stranger = ec_key("x")
-    provider.clock.monotonic += LOOK_AGAIN_SECONDS
+    provider.clock.monotonic += MIN_KEY_FETCH_INTERVAL
     for number in range(200):
         found = await judged(tokens, provider.token(stranger, {"kid": f"k{number}"}))
         assert found.message == "this token is signed with a key that its issuer does not have"
@@ -65,7 +65,7 @@ async def test_while_the_provider_is_down_known_keys_go_on_until_they_end() -> N
     tokens = provider.tokens()
     assert await judged(tokens, provider.token()) == ALICE
     provider.status = 0
-    provider.clock.monotonic += KNOWN_SECONDS - 1
+    provider.clock.monotonic += KEY_LIFETIME - 1
     assert await judged(tokens, provider.token(sub="bob")) == Identity(principal=f"{ISSUER}#bob")
     provider.clock.monotonic += 2
     found = await judged(tokens, provider.token(sub="carol"))
@@ -77,10 +77,10 @@ async def test_a_token_in_use_ends_with_its_key() -> None:
     """One token, used all the time, and nobody else: it alone has to find out."""
     provider = Provider()
     tokens = provider.tokens()
-    token = provider.token(exp=int(provider.clock.wall) + 10 * int(KNOWN_SECONDS))
+    token = provider.token(exp=int(provider.clock.wall) + 10 * int(KEY_LIFETIME))
     assert await judged(tokens, token) == ALICE
     provider.keys = [ec_key("two")]
-    provider.clock.monotonic += jwks.FRESH_SECONDS - 1
+    provider.clock.monotonic += jwks.KEY_REFRESH_INTERVAL - 1
     assert tokens.recognise(token) == ALICE and fetches(provider) == 1
     provider.clock.monotonic += 1
     assert tokens.recognise(token) == ALICE, "nobody waits for the keys"
@@ -94,16 +94,16 @@ async def test_a_token_in_use_ends_with_its_key() -> None:
 async def test_a_token_in_use_is_not_accepted_with_keys_that_have_ended() -> None:
     provider = Provider()
     tokens = provider.tokens()
-    token = provider.token(exp=int(provider.clock.wall) + 10 * int(KNOWN_SECONDS))
+    token = provider.token(exp=int(provider.clock.wall) + 10 * int(KEY_LIFETIME))
     assert await judged(tokens, token) == ALICE
     provider.status = 0
-    for age in (jwks.FRESH_SECONDS, jwks.FRESH_SECONDS + LOOK_AGAIN_SECONDS, KNOWN_SECONDS - 1):
+    for age in (jwks.KEY_REFRESH_INTERVAL, jwks.KEY_REFRESH_INTERVAL + MIN_KEY_FETCH_INTERVAL, KEY_LIFETIME - 1):
         provider.clock.monotonic = age
         before = len(provider.asked)
         assert tokens.recognise(token) == ALICE
         await asyncio.gather(*provider.tasks)
         assert len(provider.asked) > before, "the keys are tried to fetch again"
-    provider.clock.monotonic = KNOWN_SECONDS
+    provider.clock.monotonic = KEY_LIFETIME
     found = await judged(tokens, token)
     assert isinstance(found, TokenRejection) and found.error == "temporarily_unavailable"
 
@@ -112,7 +112,7 @@ async def test_keys_are_confirmed_beside_the_requests_that_use_them() -> None:
     provider = Provider()
     tokens = provider.tokens()
     await judged(tokens, provider.token())
-    provider.clock.monotonic += jwks.FRESH_SECONDS + 1
+    provider.clock.monotonic += jwks.KEY_REFRESH_INTERVAL + 1
     assert tokens.recognise(provider.token(sub="bob")) == Identity(principal=f"{ISSUER}#bob"), "nobody waits for it"
     await asyncio.gather(*provider.tasks)
     assert fetches(provider) == 2
@@ -134,7 +134,7 @@ async def test_without_keys_callers_are_refused_and_the_provider_is_retried(stat
 
 
 async def test_a_provider_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks, "FETCH_SECONDS", 0.01)
+    monkeypatch.setattr(jwks, "KEY_FETCH_TIMEOUT", 0.01)
     provider = Provider()
     provider.gate = asyncio.Event()
     found = await judged(provider.tokens(), provider.token())
@@ -172,7 +172,7 @@ async def test_a_provider_that_has_no_keys_any_more_has_withdrawn_them(
     token = provider.token()
     assert await judged(tokens, token) == ALICE
     provider.document = {"keys": keys}
-    provider.clock.monotonic += LOOK_AGAIN_SECONDS
+    provider.clock.monotonic += MIN_KEY_FETCH_INTERVAL
     for each in (provider.token(ec_key("x")), token):
         found = await judged(tokens, each)
         assert isinstance(found, TokenRejection) and found.error == "invalid_token"
@@ -188,7 +188,7 @@ async def test_an_invalid_key_set_keeps_the_known_keys(document: Any) -> None:
     tokens = provider.tokens(jwks=f"{ISSUER}/jwks")
     assert await judged(tokens, provider.token()) == ALICE
     provider.document = document
-    provider.clock.monotonic += LOOK_AGAIN_SECONDS
+    provider.clock.monotonic += MIN_KEY_FETCH_INTERVAL
     assert isinstance(await judged(tokens, provider.token(ec_key("x"))), TokenRejection)
     assert await judged(tokens, provider.token(sub="alice", iat=None)) == ALICE
 

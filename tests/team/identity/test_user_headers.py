@@ -28,9 +28,14 @@ from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.signin.flow_io import OAuthRequest, OAuthResponse
 from mcp_workbench.team.identity.identities import Identities, Identity
-from mcp_workbench.team.identity.identity_assertions import ASSERTION_SECONDS, IdentityAssertions
+from mcp_workbench.team.identity.identity_assertions import ASSERTION_LIFETIME, IdentityAssertions
 from mcp_workbench.team.identity.token_exchange import SubjectToken, SubjectTokens, TokenExchanges
-from mcp_workbench.team.identity.user_headers import MOST_EXCHANGED, RENEW_SECONDS, AssertedIdentity, ExchangedToken
+from mcp_workbench.team.identity.user_headers import (
+    ASSERTION_RENEWAL_MARGIN,
+    MAX_EXCHANGED_TOKENS,
+    AssertedIdentity,
+    ExchangedToken,
+)
 from tests.engine.transport.http.listening import Reply, Request, scripted_http
 
 ISSUER = "https://id.example.com"
@@ -56,7 +61,7 @@ def test_an_assertion_names_the_user_for_one_server_and_expires(tmp_path: Path) 
         "aud": "https://server/mcp",
         "groups": ["a", "b"],
     }
-    assert token.claims["exp"] - token.claims["iat"] == ASSERTION_SECONDS
+    assert token.claims["exp"] - token.claims["iat"] == ASSERTION_LIFETIME
     assert b'"d"' not in assertions.jwks(), "what is private stays so"
 
 
@@ -107,7 +112,7 @@ async def test_an_assertion_goes_with_the_servers_own_headers_and_is_renewed_in_
     first = await source.fetch()
     assert first == {"authorization": "Bearer own", "x-identity": "assertion 1 of ['admins']"}
     assert source.headers() is first, "the same object until something changes"
-    now = ASSERTION_SECONDS - RENEW_SECONDS
+    now = ASSERTION_LIFETIME - ASSERTION_RENEWAL_MARGIN
     second = source.headers()
     assert second is not None and second["x-identity"] == "assertion 2 of ['admins']"
     assert await source.refused(CredentialRefusal(REFUSED, "", second))
@@ -115,7 +120,7 @@ async def test_an_assertion_goes_with_the_servers_own_headers_and_is_renewed_in_
     now = 10.0
     source.headers()
     assert len(made) == 3, "the clock was set back: what was made lies in the future"
-    age = ASSERTION_SECONDS - RENEW_SECONDS
+    age = ASSERTION_LIFETIME - ASSERTION_RENEWAL_MARGIN
     source.headers()
     assert len(made) == 4, "the clock stands, and time passes"
     former, identity = source.headers(), Identity(principal=ALICE)
@@ -189,10 +194,10 @@ async def test_an_exchanged_token_is_used_only_with_the_token_it_was_exchanged_f
     assert [asked["subject_token"] for asked in provider.asked] == [["of all groups"], ["of none"]]
     kept.keep(ALICE, SubjectToken("of all groups", ISSUER, time.time() + 60))
     assert source.headers() is first is not other
-    for number in range(MOST_EXCHANGED):
+    for number in range(MAX_EXCHANGED_TOKENS):
         kept.keep(ALICE, SubjectToken(f"refreshed {number}", ISSUER, time.time() + 60))
         await source.fetch()
-    assert len(source._made) == MOST_EXCHANGED
+    assert len(source._made) == MAX_EXCHANGED_TOKENS
 
 
 async def test_a_waiting_request_keeps_its_own_credentials() -> None:

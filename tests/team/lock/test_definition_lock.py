@@ -458,7 +458,7 @@ def test_the_entry_hides_prompts_and_resources(tmp_path: Path) -> None:
 
 @pytest.fixture
 def _looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("FILE_CHECK_INTERVAL", "CLOSER_LOOK_SECONDS", "STILL_SECONDS"):
+    for pause in ("FILE_CHECK_INTERVAL", "CHANGING_FILE_POLL_INTERVAL", "FILE_SETTLE_DELAY"):
         monkeypatch.setattr(file_watch, pause, 0.01)
 
 

@@ -14,7 +14,7 @@ from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.lock.definition_store import DefinitionStore
 from mcp_workbench.team.lock.lock_file import (
-    LARGEST_LOCK,
+    MAX_LOCK_FILE_BYTES,
     LockedServer,
     LockFile,
     canonical_definition,
@@ -105,7 +105,7 @@ def test_a_file_is_read_or_said_to_be_unreadable(config: WorkbenchConfig, tmp_pa
     path.write_bytes(written(lock(a=LockedServer())))
     assert read_lock(config.lock_target) == lock(a=LockedServer())
     with path.open("ab") as file:
-        file.truncate(LARGEST_LOCK + 1)
+        file.truncate(MAX_LOCK_FILE_BYTES + 1)
     with pytest.raises(ConfigError, match="too large"):
         read_lock(config.lock_target)
     path.unlink()

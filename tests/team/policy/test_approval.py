@@ -14,7 +14,7 @@ from mcp_workbench.engine.config.policy_settings import PolicyRule, Then
 from mcp_workbench.engine.steps import HELD, Ask, Denial, EndKind, EventKind, GuardedRequest, Outcome, Pass, Passage
 from mcp_workbench.team.identity.identities import Identities
 from mcp_workbench.team.policy import approval
-from mcp_workbench.team.policy.approval import WAITING_SECONDS, Approvals, ApprovalStep
+from mcp_workbench.team.policy.approval import WAITING_CALL_LIFETIME, Approvals, ApprovalStep
 from mcp_workbench.team.policy.approval_question import chosen, differences, question, shown
 from mcp_workbench.team.policy.rules_in_force import FORBIDDEN, Policy
 
@@ -119,9 +119,9 @@ def test_a_yes_for_the_session_is_for_the_same_call_in_it() -> None:
 def test_a_yes_for_a_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     rig.answer(request(), "hour")
-    rig.now = approval.APPROVED_SECONDS - 1
+    rig.now = approval.APPROVAL_LIFETIME - 1
     assert rig.check(request(session=0)) == Pass("approved")
-    rig.now = approval.APPROVED_SECONDS
+    rig.now = approval.APPROVAL_LIFETIME
     rig.asked(request())
 
 
@@ -238,13 +238,13 @@ def test_a_retry_that_comes_too_late_is_asked_about() -> None:
     rig.answer(first)
     interim = b'{"resultType":"input_required","requestState":"s"}'
     rig.step.on_end(first, Outcome(kind="result", payload=(interim,), arrived=0.0, sent=0.0, ended=0.0))
-    rig.now = WAITING_SECONDS
+    rig.now = WAITING_CALL_LIFETIME
     rig.asked(request(requestState="s"))
 
 
 def test_awaited_retries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval, "MOST_RETRIES", 1)
-    monkeypatch.setattr(approval, "MOST_APPROVALS", 1)
+    monkeypatch.setattr(approval, "MAX_APPROVED_RETRIES", 1)
+    monkeypatch.setattr(approval, "MAX_APPROVALS", 1)
     approvals = Approvals(lambda: 0.0)
     for digest in ("a", "b", "b"):
         approvals.grant_retry("alice", digest)
@@ -289,7 +289,7 @@ def test_an_approval_twice_or_too_late_is_none() -> None:
     assert rig.approvals.approve(id) is None
     assert rig.approvals.approve("0" * 10) is None
     later = referred(rig, request({"path": "/c"}))
-    rig.now = WAITING_SECONDS
+    rig.now = WAITING_CALL_LIFETIME
     assert rig.approvals.approve(later) is None
     assert rig.check(request()) is not None and isinstance(rig.check(request()), Ask), "an approval expires too"
 
@@ -304,16 +304,16 @@ def test_an_approval_from_outside_may_last() -> None:
 
 def test_calls_that_wait_are_bounded_for_each_principal() -> None:
     rig = Rig()
-    ids = {referred(rig, request({"n": n})) for n in range(approval.MOST_WAITING_OF_ONE)}
-    assert len(ids) == rig.told == approval.MOST_WAITING_OF_ONE
+    ids = {referred(rig, request({"n": n})) for n in range(approval.MAX_WAITING_CALLS_PER_PRINCIPAL)}
+    assert len(ids) == rig.told == approval.MAX_WAITING_CALLS_PER_PRINCIPAL
     assert referred(rig, request({"n": 0})) in ids, "the same call waits once"
     assert "too many" in rig.asked(request({"n": 99})).cannot_ask().message
     assert referred(rig, request(principal="bob"))
 
 
 def test_approvals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval, "MOST_APPROVALS", 1)
-    monkeypatch.setattr(approval, "MOST_REMEMBERED", 1)
+    monkeypatch.setattr(approval, "MAX_APPROVALS", 1)
+    monkeypatch.setattr(approval, "MAX_REMEMBERED_CALLS", 1)
     rig = Rig()
     rig.answer(request({"a": 1}), "session")
     rig.answer(request({"a": 2}), "session")
@@ -424,7 +424,7 @@ def test_a_declined_question_overrides_an_approval_at_the_command_line() -> None
 
 def test_a_call_that_is_too_large_to_be_kept_waits_without_its_end() -> None:
     rig = Rig()
-    rig.asked(request({"path": "a" * approval.LARGEST_WAITING}))
+    rig.asked(request({"path": "a" * approval.MAX_WAITING_CALL_BYTES}))
     found = rig.approvals.look_at(str(rig.approvals.waiting()[0]["id"]))
     assert found is not None and found.whole is None and "sha256 of all" in found.arguments
     assert found.arguments.isprintable() and len(found.arguments) < 4200
@@ -441,7 +441,7 @@ def test_only_the_denied_call_is_refused_and_the_refusal_names_who_denied_it() -
         assert verdict.data == {"rule": "policy[0]", "deniedBy": "ada (process 7)"}
     assert [each["id"] for each in rig.approvals.waiting()] == [other], "nothing waits for what was denied"
     rig.asked(request({"path": "/a"}, principal="bob"))
-    rig.now += WAITING_SECONDS
+    rig.now += WAITING_CALL_LIFETIME
     rig.asked(request({"path": "/a"}))
 
 

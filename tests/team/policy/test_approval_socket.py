@@ -9,7 +9,12 @@ import pytest
 from msgspec.json import decode, encode
 
 from mcp_workbench.team.policy import approval_socket
-from mcp_workbench.team.policy.approval_socket import LARGEST_REQUEST, ApprovalReply, ApprovalRequest, ApprovalSocket
+from mcp_workbench.team.policy.approval_socket import (
+    MAX_APPROVAL_REQUEST_BYTES,
+    ApprovalReply,
+    ApprovalRequest,
+    ApprovalSocket,
+)
 
 APPROVE = encode(ApprovalRequest(id="two")) + b"\n"
 
@@ -18,7 +23,7 @@ class Peer:
     """Somebody who has connected (`StreamWriter`): what they said, and what they were told."""
 
     def __init__(self, said: bytes) -> None:
-        self.reader = asyncio.StreamReader(limit=LARGEST_REQUEST)
+        self.reader = asyncio.StreamReader(limit=MAX_APPROVAL_REQUEST_BYTES)
         self.reader.feed_data(said)
         self.told = b""
         self.is_closed = False
@@ -70,11 +75,11 @@ async def test_whoever_may_not_is_told_so_once_the_request_is_read(monkeypatch: 
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
-@pytest.mark.parametrize("said", [b"", b"x" * (2 * LARGEST_REQUEST), b"nothing of the kind\n"])
+@pytest.mark.parametrize("said", [b"", b"x" * (2 * MAX_APPROVAL_REQUEST_BYTES), b"nothing of the kind\n"])
 async def test_what_is_no_request_is_waited_for_briefly_and_decides_nothing(
     monkeypatch: pytest.MonkeyPatch, said: bytes, is_allowed: bool
 ) -> None:
-    monkeypatch.setattr(approval_socket, "ANSWER_SECONDS", 0.0 if not said else 60.0)
+    monkeypatch.setattr(approval_socket, "LOCAL_ANSWER_TIMEOUT", 0.0 if not said else 60.0)
     approvals, peer = Approvals(monkeypatch, is_allowed=is_allowed), Peer(said)
     await approvals.answer(peer)
     assert approvals.decided == [] and b"the call" not in peer.told

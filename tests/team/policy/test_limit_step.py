@@ -156,7 +156,7 @@ def test_the_last_minute_forgets_second_by_second() -> None:
 
 @pytest.mark.requirement("team.limits")
 def test_principals_with_counts_are_not_evicted_for_newcomers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit_step, "MOST_COUNTED", 3)
+    monkeypatch.setattr(limit_step, "MAX_LIMIT_COUNTERS", 3)
     clock = Clock()
     limits = step(clock, who=("*",), calls_per_minute=1)
     kept = [request(name) for name in ("alice", "bob", "carol")]
@@ -236,7 +236,7 @@ def test_excess_requests_get_a_retry_time() -> None:
 
 @pytest.mark.parametrize("use", ["in flight", "calls", "bytes", "none"])
 def test_only_users_idle_for_a_minute_are_evicted(use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit_step, "MOST_COUNTED", 1)
+    monkeypatch.setattr(limit_step, "MAX_LIMIT_COUNTERS", 1)
     clock = Clock()
     limits = step(clock, who=("*",), calls_per_minute=9)
     first = request("alice")
@@ -251,8 +251,8 @@ def test_only_users_idle_for_a_minute_are_evicted(use: str, monkeypatch: pytest.
 
 
 def test_room_is_looked_for_further_on_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit_step, "MOST_COUNTED", 2)
-    monkeypatch.setattr(limit_step, "_LOOKED_AT", 1)
+    monkeypatch.setattr(limit_step, "MAX_LIMIT_COUNTERS", 2)
+    monkeypatch.setattr(limit_step, "_MAX_COUNTERS_EXAMINED", 1)
     clock = Clock()
     limits = step(clock, who=("*",), calls_per_minute=9)
     busy, idle = request("busy"), request("idle")

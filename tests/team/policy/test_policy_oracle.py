@@ -324,7 +324,7 @@ class OracleApprovals:
         return any(each[:2] == call and each[2] in (0, about.session) and now < each[3] for each in self.granted)
 
     def answered(self, about: GuardedRequest, answer: str, now: float) -> bool:
-        until_when = {"session": (about.session, float("inf")), "hour": (0, now + approval.APPROVED_SECONDS)}
+        until_when = {"session": (about.session, float("inf")), "hour": (0, now + approval.APPROVAL_LIFETIME)}
         if answer in until_when:
             # The latest answer counts.
             call = (about.principal, about.params.decode())
@@ -335,7 +335,7 @@ class OracleApprovals:
 
 answers = st.sampled_from(["once", "session", "hour", "never", ""])
 calls = st.tuples(st.sampled_from(["alice", "bob"]), st.sampled_from(["1", "2"]), st.integers(1, 2), answers)
-waits = st.sampled_from([1.0, 60.0, approval.APPROVED_SECONDS - 1])
+waits = st.sampled_from([1.0, 60.0, approval.APPROVAL_LIFETIME - 1])
 ends: st.SearchStrategy[EndKind] = st.sampled_from(["result", "error", "cancelled"])
 
 

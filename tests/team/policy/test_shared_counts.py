@@ -86,7 +86,7 @@ async def test_what_an_ended_instance_has_counted_expires(steps: Steps) -> None:
     counts[0].exchange()
     counts[0].close()
     assert isinstance(limits[1].check(request()), Denial)
-    clock.now += shared_counts.COUNTED_SECONDS + 1
+    clock.now += shared_counts.ENDED_INSTANCE_COUNT_LIFETIME + 1
     assert not isinstance(limits[1].check(request()), Denial)
     counts[1].close()
 

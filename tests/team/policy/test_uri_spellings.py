@@ -12,7 +12,7 @@ from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.steps import Subject
 from mcp_workbench.team.identity.identities import Identity
 from mcp_workbench.team.policy.policy import decide, made_ready
-from mcp_workbench.team.policy.uri_spellings import MOST_ENCODINGS, normalised, other_spellings
+from mcp_workbench.team.policy.uri_spellings import MAX_PERCENT_ENCODINGS, normalised, other_spellings
 
 SECRET = "file:///home/ann/secret"
 HIDING = made_ready((PolicyRule(resources=("*/*/file:///home/ann/*",), then="hide"), PolicyRule(then="allow")))
@@ -55,7 +55,7 @@ def test_a_hidden_address_is_hidden_however_it_is_written(uri: str) -> None:
 @given(st.text(max_size=60) | st.from_regex(r"[a-z]{1,4}:(//)?[./%25\\?#@:a-zA-Z0-9]*", fullmatch=True))
 def test_every_text_has_few_other_spellings_and_one_normal_form(uri: str) -> None:
     found = list(other_spellings(uri))
-    assert len(found) == len(set(found)) <= 4 * (MOST_ENCODINGS + 1) and uri not in found
+    assert len(found) == len(set(found)) <= 4 * (MAX_PERCENT_ENCODINGS + 1) and uri not in found
     assert normalised(normalised(uri)) == normalised(uri)
     decoded = unquote(uri)
     assert decoded == uri or decoded in found

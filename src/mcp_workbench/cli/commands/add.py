@@ -49,7 +49,7 @@ _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 # Fits on one line of a table.
 _SHORT_TEXT: Final = 100
 # Some servers have dozens; secret ones are listed first.
-_MOST_OPTIONAL: Final = 8
+_MAX_OPTIONAL_INPUTS: Final = 8
 _CONTAINERS: Final = ("docker", "podman")
 _FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
 
@@ -376,7 +376,7 @@ def _asked(missing: list[Input]) -> dict[str, str]:
 
 def _list_optional(inputs: list[Input]) -> None:
     """List the optional values: they are not asked for, but some servers do little without a key."""
-    first = sorted(inputs, key=lambda each: not each.is_secret)[:_MOST_OPTIONAL]
+    first = sorted(inputs, key=lambda each: not each.is_secret)[:_MAX_OPTIONAL_INPUTS]
     if first:
         more = f" and {len(inputs) - len(first)} more" if len(inputs) > len(first) else ""
         remark(

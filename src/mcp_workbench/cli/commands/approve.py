@@ -10,7 +10,7 @@ from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.team.policy.approval_socket import ApprovalRefused, ApprovalRequest, decide_anywhere
 
 # A day: by tomorrow, users will not remember what they allowed today.
-MAX_APPROVAL_SECONDS = 86_400
+MAX_APPROVAL_LIFETIME = 86_400
 
 
 def run(parsed: Parsed) -> int:
@@ -50,6 +50,6 @@ def _complain_of(id: str, decided: str | None) -> int:
 def _seconds(written: str | None) -> float | None:
     if written is None:
         return None
-    if not (written.isascii() and written.isdecimal()) or not 0 < int(written[:9]) <= MAX_APPROVAL_SECONDS:
-        raise UsageError(f"`--for {written[:50]}` is not a number of seconds", hint=f"1 to {MAX_APPROVAL_SECONDS:,}")
+    if not (written.isascii() and written.isdecimal()) or not 0 < int(written[:9]) <= MAX_APPROVAL_LIFETIME:
+        raise UsageError(f"`--for {written[:50]}` is not a number of seconds", hint=f"1 to {MAX_APPROVAL_LIFETIME:,}")
     return float(written)

@@ -26,7 +26,7 @@ from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.filters import is_shown
-from mcp_workbench.engine.catalog.offer import KINDS, MOST_WITHHELD_NAMED, SINGULAR, about_oversized
+from mcp_workbench.engine.catalog.offer import KINDS, MAX_NAMED_WITHHELD_ITEMS, SINGULAR, about_oversized
 from mcp_workbench.engine.config.exposed_arguments import HINT, about_exposed_arguments
 from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
 from mcp_workbench.engine.config.load import unresolved
@@ -301,7 +301,7 @@ def _learnt(finding: Finding, entry: ServerEntry) -> None:
     finding.is_withheld = bool(entry.withheld.get("tools"))
     for kind, names in entry.withheld.items():
         if names:
-            named = ", ".join(quote(name) for name in sorted(names)[:MOST_WITHHELD_NAMED])
+            named = ", ".join(quote(name) for name in sorted(names)[:MAX_NAMED_WITHHELD_ITEMS])
             if NO_FILE in names.values():
                 # What is to be done is said once, for all servers.
                 finding.remarks += (f"withheld {kind}, as there is no lock file yet: {named}",)

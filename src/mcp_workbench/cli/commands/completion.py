@@ -67,8 +67,8 @@ complete -c mcp-workbench -f -a '(__mcp_workbench_words)'
 """
 SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 # No shell displays more than this sensibly.
-MOST_WORDS: Final = 2_000
-_LONGEST_DESCRIPTION: Final = 80
+MAX_COMPLETION_WORDS: Final = 2_000
+_MAX_COMPLETION_LENGTH: Final = 80
 # Where bash breaks words.
 _BREAKS: Final = "=:"
 # Characters without a special meaning in bash, zsh and fish.
@@ -105,7 +105,7 @@ def completed(words: Sequence[str]) -> list[str]:
     # Whatever goes wrong: a message in the middle of typing a command line helps no one.
     with contextlib.suppress(WorkbenchError, OSError, ValueError):
         fitting = (word for word in _fitting(before, last) if word.startswith(last) and _is_harmless(word, last))
-        return [word for word, _ in zip(dict.fromkeys(fitting), range(MOST_WORDS), strict=False)]
+        return [word for word, _ in zip(dict.fromkeys(fitting), range(MAX_COMPLETION_WORDS), strict=False)]
     return []
 
 
@@ -195,8 +195,8 @@ def _catalog(rest: Sequence[str]) -> Catalog:
 def _described(word: str, description: object) -> str:
     # Shells separate candidates by lines, and word from description by a tab.
     text = " ".join(str(description or "").split())
-    if len(text) > _LONGEST_DESCRIPTION:
-        text = text[: _LONGEST_DESCRIPTION - 1] + "…"
+    if len(text) > _MAX_COMPLETION_LENGTH:
+        text = text[: _MAX_COMPLETION_LENGTH - 1] + "…"
     return f"{word}\t{text}" if text.isprintable() and text else word
 
 

@@ -34,11 +34,11 @@ from mcp_workbench.setup.clients.server_json import RUNNERS
 from mcp_workbench.setup.diagnosis import SEVERITIES, Check, Diagnosis, Examined, Severity, in_order
 
 # For all servers together; those that are not ready by then are reported as slow.
-SERVERS_SECONDS: Final = 60.0
+SERVERS_TIMEOUT: Final = 60.0
 # For each of the other checks, which run in the meantime. The keychain has the longest timeout of them.
-CHECK_SECONDS: Final = 20.0
+CHECK_TIMEOUT: Final = 20.0
 # Clients wait 10 to 60 seconds for a server; this is close to the shortest of those timeouts.
-SLOW_SECONDS: Final = 8.0
+SLOW_START_THRESHOLD: Final = 8.0
 
 
 def _sign_ins(subject: Examined) -> list[Diagnosis]:
@@ -103,7 +103,7 @@ def run(parsed: Parsed) -> int:
     servers, about = _servers(parsed, subject)
     found += about
     # Counted from here, so that they also had the time the servers took.
-    end = time.monotonic() + CHECK_SECONDS
+    end = time.monotonic() + CHECK_TIMEOUT
     for one in waiting:
         found += one.outcome(end)
     found = in_order(found)
@@ -149,7 +149,7 @@ class _CheckThread:
         """Return what the check found by that time."""
         self._thread.join(max(0.0, end - time.monotonic()))
         if self._found is None:
-            return [Diagnosis("warning", self._area, f"this could not be checked within {CHECK_SECONDS:g} s")]
+            return [Diagnosis("warning", self._area, f"this could not be checked within {CHECK_TIMEOUT:g} s")]
         return self._found
 
 
@@ -191,7 +191,7 @@ def _servers(parsed: Parsed, subject: Examined) -> tuple[list[Finding], list[Dia
     # These are known to fail, and other checks report the cause more clearly.
     failed = {label: why for label, server in subject.servers.items() if (why := _known_failure(server, subject))}
     findings, remarks = connect(
-        config, engine, remember=True, redactor=redactor, failed=failed, seconds=SERVERS_SECONDS
+        config, engine, remember=True, redactor=redactor, failed=failed, seconds=SERVERS_TIMEOUT
     )
     started = [each for each in findings if f"{each.toolbox}/{each.server}" not in failed]
     found = [
@@ -216,11 +216,11 @@ def about_server(finding: Finding, command: str | None) -> list[Diagnosis]:
         hint = finding.hint or f"mcp-workbench auth login {label}"
         return [Diagnosis("warning", "sign-ins", f"{label}: {finding.error}", hint)]
     if finding.state != "ready":
-        text = f"{label}: was not ready after {SERVERS_SECONDS:g} s"
+        text = f"{label}: was not ready after {SERVERS_TIMEOUT:g} s"
         return [Diagnosis("error", "servers", text, "mcp-workbench check --connect waits longer for it")]
     found = [Diagnosis("warning", "servers", f"{label}: {text}") for text in finding.remarks]
     found += [Diagnosis("warning", "hidden characters", f"{label}: {text}") for text in finding.hidden]
-    if finding.seconds is not None and finding.seconds > SLOW_SECONDS:
+    if finding.seconds is not None and finding.seconds > SLOW_START_THRESHOLD:
         text = f"{label}: took {finding.seconds:.0f} s to start"
         found.append(Diagnosis("note", "servers", text, _about_slow_start(command)))
     return found

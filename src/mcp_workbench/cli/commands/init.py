@@ -42,7 +42,7 @@ from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 
 # Folders named in one remark.
-_MOST_FOLDERS: Final = 10
+_MAX_NAMED_FOLDERS: Final = 10
 _TWIN: Final = "left out, because it is disabled there and another of this name or program is not"
 
 
@@ -194,8 +194,8 @@ def _mention_folder_servers(files: list[FoundFile]) -> bool:
                         listed = ", ".join(name for name in servers if name not in ours)
                         named.setdefault(found.client.title, {})[f"`{tilde(folder)}` ({listed})"] = None
     for title, folders in named.items():
-        shown = ", ".join([*folders][:_MOST_FOLDERS])
-        more = f" and {len(folders) - _MOST_FOLDERS} more" if len(folders) > _MOST_FOLDERS else ""
+        shown = ", ".join([*folders][:_MAX_NAMED_FOLDERS])
+        more = f" and {len(folders) - _MAX_NAMED_FOLDERS} more" if len(folders) > _MAX_NAMED_FOLDERS else ""
         remark("note", f"{title} has servers for these folders: {shown}{more}; run mcp-workbench init --project there")
     return bool(named)
 

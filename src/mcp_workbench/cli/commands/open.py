@@ -16,14 +16,14 @@ from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.economy.signature import signature
-from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
+from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, MIN_TOKEN_BUDGET
 from mcp_workbench.engine.face.open_request import OpenRequest
 from mcp_workbench.engine.face.opening import NO_RETRY_ADVICE
 from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import WorkbenchError
 
 # Digits of a number; larger ones make no difference.
-_LONGEST_BUDGET: Final = 9
+_MAX_BUDGET_DIGITS: Final = 9
 
 
 def run(parsed: Parsed) -> int:
@@ -70,9 +70,11 @@ def _budget(value: str | None) -> int | UnsetType | None:
         return UNSET
     if value == "null":
         return None
-    if value.isascii() and value.isdecimal() and len(value) <= _LONGEST_BUDGET and int(value) >= LEAST_BUDGET:
+    if value.isascii() and value.isdecimal() and len(value) <= _MAX_BUDGET_DIGITS and int(value) >= MIN_TOKEN_BUDGET:
         return int(value)
-    raise UsageError(f"--budget is a number of tokens from {LEAST_BUDGET} up, or null for no limit; found `{value}`")
+    raise UsageError(
+        f"--budget is a number of tokens from {MIN_TOKEN_BUDGET} up, or null for no limit; found `{value}`"
+    )
 
 
 def _while_shown(what: str, work: Any) -> None:

@@ -10,7 +10,7 @@ from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.signin.secrets import keychain, keychain_names, private_files
-from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES
+from mcp_workbench.signin.secrets.secret_files import MAX_SECRET_BYTES
 
 
 def run(parsed: Parsed) -> int:
@@ -31,8 +31,8 @@ def _set(name: str) -> int:
     value = _value(name)
     if not value:
         raise UsageError("the value is empty")
-    if len(value.encode(errors="surrogateescape")) > MOST_SECRET_BYTES or "\0" in value:
-        raise UsageError(f"the value is longer than {MOST_SECRET_BYTES // 1024} KiB, or contains a NUL character")
+    if len(value.encode(errors="surrogateescape")) > MAX_SECRET_BYTES or "\0" in value:
+        raise UsageError(f"the value is longer than {MAX_SECRET_BYTES // 1024} KiB, or contains a NUL character")
     try:
         keychain.put(*keychain.entry_of(name), value, os.environ)
         # One that was kept in a file before there was a keychain.
@@ -56,7 +56,7 @@ def _value(name: str) -> str:
         # Never an argument: other users can read command lines, and shells store them in their history.
         return getpass(f"value of {name} (not shown): ")
     # With room for the line break that `echo` adds, so that a value of the maximum size is accepted.
-    text = sys.stdin.buffer.read(MOST_SECRET_BYTES + 2)
+    text = sys.stdin.buffer.read(MAX_SECRET_BYTES + 2)
     try:
         return text.decode().rstrip("\r\n")
     except UnicodeDecodeError:

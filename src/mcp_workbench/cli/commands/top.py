@@ -26,7 +26,7 @@ from mcp_workbench.engine.run import run as run_loop
 REDRAW_INTERVAL: Final = 1.0
 _PIPE_WIDTH: Final = 100
 # Looks that a rate is taken over: ten seconds.
-RATE_LOOKS: Final = 10
+RATE_SAMPLES: Final = 10
 _KEYS_OF_SEQUENCES: Final = {
     b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down",
     b"\x1b[5~": "page up", b"\x1b[6~": "page down", b"\x1b[C": "right", b"\x1b[D": "left",
@@ -40,7 +40,7 @@ _A_KEY: Final = re.compile(
     re.DOTALL,
 )
 # How long the rest of an escape sequence may take; an escape alone is a key.
-_ESCAPE_SECONDS: Final = 0.1
+_ESCAPE_TIMEOUT: Final = 0.1
 ESCAPE: Final = b"\x1b"
 MAX_KEYS_AHEAD: Final = 16
 
@@ -74,7 +74,7 @@ class Rates:
         before, self._counted = self._counted, {}
         for look in looks:
             pid, now = look["status"]["pid"], look.get("now", 0.0)
-            counted = self._counted[pid] = before.get(pid, deque(maxlen=RATE_LOOKS + 1))
+            counted = self._counted[pid] = before.get(pid, deque(maxlen=RATE_SAMPLES + 1))
             counted.append((now, {label: each.get("calls", 0) for label, each in look["figures"].items()}))
             then, first = counted[0]
             if now > then:
@@ -172,7 +172,7 @@ class _Live:
             elif key in _KEYS_OF_SEQUENCES:
                 self._press(_KEYS_OF_SEQUENCES[key])
         if self._unread:
-            asyncio.get_running_loop().call_later(_ESCAPE_SECONDS, self._on_nothing_more, self._unread)
+            asyncio.get_running_loop().call_later(_ESCAPE_TIMEOUT, self._on_nothing_more, self._unread)
 
     def _on_nothing_more(self, unread: bytes) -> None:
         if self._unread == unread:

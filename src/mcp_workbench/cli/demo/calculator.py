@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     Number = int | float
 
 USAGE = "usage: python -m mcp_workbench.cli.demo.calculator [--with-crash]"
-LONGEST_EXPRESSION = 1000
+MAX_EXPRESSION_LENGTH = 1000
 # Python's integers are unbounded, but most JSON readers cannot handle numbers beyond a double's range.
-MOST_BITS = 1023
+MAX_NUMBER_BITS = 1023
 CRASH_STATUS = 70
 
 FUNCTIONS = ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "floor", "ceil")
@@ -49,8 +49,8 @@ server = Server("calculator", "Demo calculator", "Evaluates arithmetic and descr
 def value_of(expression: str) -> Number:
     import ast
 
-    if len(expression) > LONGEST_EXPRESSION:
-        raise ToolError(f"the expression is longer than {LONGEST_EXPRESSION} characters")
+    if len(expression) > MAX_EXPRESSION_LENGTH:
+        raise ToolError(f"the expression is longer than {MAX_EXPRESSION_LENGTH} characters")
     try:
         # Most people write powers with `^`, and exclusive or is not needed here.
         tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
@@ -112,7 +112,11 @@ def _combine(operator: ast.operator, left: Number, right: Number) -> Number:
 
 def _power(base: Number, exponent: Number) -> Number:
     # Estimate the number of bits first: computing the result could take for ever.
-    if isinstance(base, int) and isinstance(exponent, int) and (abs(base).bit_length() - 1) * exponent > MOST_BITS:
+    if (
+        isinstance(base, int)
+        and isinstance(exponent, int)
+        and (abs(base).bit_length() - 1) * exponent > MAX_NUMBER_BITS
+    ):
         raise OverflowError("the power is too large")
     result = base**exponent
     if isinstance(result, complex):
@@ -121,7 +125,7 @@ def _power(base: Number, exponent: Number) -> Number:
 
 
 def _bounded(value: Number) -> Number:
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+    if isinstance(value, int) and value.bit_length() > MAX_NUMBER_BITS:
         raise OverflowError("the number is too large")
     return value
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcp_workbench.cli.demo.stdio_server import Request
 
 USAGE = "usage: python -m mcp_workbench.cli.demo.clock"
-LONGEST_WAIT = 300
+MAX_DEMO_WAIT = 300
 # Often enough to show progress, without flooding the client.
 WAIT_STEPS = 10
 
@@ -111,8 +111,8 @@ def convert_time(request: Request, time: str, from_zone: str, to_zone: str) -> O
 
 
 @server.tool(
-    f"Wait for some seconds (at most {LONGEST_WAIT}), reporting progress; can be cancelled.",
-    {"seconds": {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT}},
+    f"Wait for some seconds (at most {MAX_DEMO_WAIT}), reporting progress; can be cancelled.",
+    {"seconds": {"type": "number", "minimum": 0, "maximum": MAX_DEMO_WAIT}},
     required=("seconds",),
     output=WAITED,
     # In the background, or no other call could be answered, and no cancellation read.

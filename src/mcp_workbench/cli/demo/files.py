@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 USAGE = "usage: python -m mcp_workbench.cli.demo.files [FOLDER]"
 # Enough to be useful, few enough to stay readable.
-MOST_FILES = 500
-MOST_MATCHES = 100
+MAX_DEMO_FILES = 500
+MAX_DEMO_MATCHES = 100
 MAX_DEMO_LINES = 2000
 MAX_DEMO_FILE_BYTES = 4 * 1024 * 1024
 
@@ -86,7 +86,7 @@ def build(folder: Folder) -> Server:
     def list_files(request: Request, folder: str = "", pattern: str = "*") -> Outcome:
         found: list[Json] = []
         for path in shown.files(folder, pattern):
-            if len(found) == MOST_FILES:
+            if len(found) == MAX_DEMO_FILES:
                 break
             found.append({"path": path, "bytes": os.path.getsize(os.path.join(shown.root, path))})
         else:
@@ -125,7 +125,7 @@ def build(folder: Folder) -> Server:
                 continue
             for number, line in enumerate(lines, 1):
                 if wanted in line.casefold():
-                    if len(found) == MOST_MATCHES:
+                    if len(found) == MAX_DEMO_MATCHES:
                         return _matches(found, complete=False)
                     found.append({"path": path, "line": number, "text": line.strip()})
         return _matches(found, complete=True)

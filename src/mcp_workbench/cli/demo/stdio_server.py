@@ -59,7 +59,7 @@ CACHING = {
     "resources/read": AT_ONCE_STALE,
 }
 # The specification's limit for one response.
-MOST_COMPLETIONS = 100
+MAX_COMPLETIONS = 100
 
 
 class RpcError(Exception):
@@ -359,7 +359,7 @@ class Server:
             candidates = self._prompt(str(reference.get("name"))).complete.get(argument.get("name", ""))
             start = str(argument.get("value", "")).casefold()
             values = [value for value in candidates() if value.casefold().startswith(start)] if candidates else []
-        shown = values[:MOST_COMPLETIONS]
+        shown = values[:MAX_COMPLETIONS]
         return {"completion": {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}}
 
     def _set_level(self, request: Request) -> Json:

@@ -35,8 +35,8 @@ CHANGED: Final = "the server was changed in the configuration, and its previous 
 Listener = Callable[[ServerEntry, frozenset[str]], None]
 
 # Of the definitions that have changed: in one line of the log, and in the status.
-MOST_CHANGES_LOGGED: Final = 5
-MOST_CHANGES_NAMED: Final = 20
+MAX_LOGGED_CHANGES: Final = 5
+MAX_NAMED_CHANGES: Final = 20
 
 
 class Servers:
@@ -418,9 +418,9 @@ def _note_changes(entry: ServerEntry, before: Offer) -> None:
     news = [what for what in changed_definitions(before, after) if what not in entry.changed]
     if not news:
         return
-    entry.changed = (*entry.changed, *news)[-MOST_CHANGES_NAMED:]
-    more = f" and {len(news) - MOST_CHANGES_LOGGED} more" if len(news) > MOST_CHANGES_LOGGED else ""
-    named = ", ".join(what[:100] for what in news[:MOST_CHANGES_LOGGED])
+    entry.changed = (*entry.changed, *news)[-MAX_NAMED_CHANGES:]
+    more = f" and {len(news) - MAX_LOGGED_CHANGES} more" if len(news) > MAX_LOGGED_CHANGES else ""
+    named = ", ".join(what[:100] for what in news[:MAX_LOGGED_CHANGES])
     log.warning("[%s] describes itself differently than when it was last listed: %s%s", entry.label, named, more)
 
 

@@ -27,19 +27,19 @@ from mcp_workbench.engine.protocol.handshake import ServerProfile
 
 FORMAT: Final = 2
 # Larger manifests are not stored: reading them would take longer than listing the server again.
-LARGEST_MANIFEST: Final = 64 * 1024 * 1024
+MAX_MANIFEST_BYTES: Final = 64 * 1024 * 1024
 # Longer than most projects lie idle. Deleting a manifest too early only costs listing the server again.
 KEPT_UNUSED: Final = 90 * 86400.0
 # Using a file updates its time of access, but at most this often, to avoid a write for each use.
 USE_NOTED_AFTER: Final = 86400.0
 # Unused files are looked for at most once a day, when a manifest is saved.
 LOOKED_AFTER: Final = 86400.0
-MOST_LOOKED_AT: Final = 256
-MOST_DROPPED: Final = 32
+MAX_EXAMINED_MANIFESTS: Final = 256
+MAX_DROPPED_MANIFESTS: Final = 32
 # The prefix of files for users other than the workbench's owner.
 OF_USER: Final = "user-"
 # How many of these are kept, of some ten kilobytes each. Deleting one only costs listing the server again.
-MOST_OF_USERS: Final = 4_000
+MAX_USER_MANIFESTS: Final = 4_000
 # They are counted once in this many writes.
 COUNTED_AFTER: Final = 100
 _ASKS: Final = "-asks"
@@ -283,7 +283,7 @@ class ManifestStore:
         if self._folder is None:
             return ""
         data = written_offer(offer, key)
-        return self._replace(self._path(key), data) if len(data) <= LARGEST_MANIFEST else ""
+        return self._replace(self._path(key), data) if len(data) <= MAX_MANIFEST_BYTES else ""
 
     def drop_users(self) -> None:
         """Delete what servers offered to users other than the workbench's owner. A key was revoked, and its name may be
@@ -365,7 +365,7 @@ class ManifestStore:
 
     def save_blob(self, name: str, data: bytes) -> None:
         """Store such data. Best effort."""
-        if self._folder is not None and len(data) <= LARGEST_MANIFEST:
+        if self._folder is not None and len(data) <= MAX_MANIFEST_BYTES:
             self._replace(os.path.join(self._folder, f"{name}.bin"), data)
 
     def _replace(self, path: str, data: bytes) -> str:
@@ -390,7 +390,7 @@ class ManifestStore:
             _drop_unused(os.path.dirname(path))
         if os.path.basename(path).startswith(OF_USER):
             if self._saved_of_users % COUNTED_AFTER == 0:
-                _drop_oldest_of_users(os.path.dirname(path), MOST_OF_USERS)
+                _drop_oldest_of_users(os.path.dirname(path), MAX_USER_MANIFESTS)
             self._saved_of_users += 1
         return state
 
@@ -428,7 +428,7 @@ def _read(path: str) -> bytes:
             raise PermissionError(f"{path} is not a file of ours")
         _note_use(descriptor, found)
         # Files are replaced atomically, so the size cannot change while we read.
-        return file.read(min(found.st_size, LARGEST_MANIFEST) + 1)
+        return file.read(min(found.st_size, MAX_MANIFEST_BYTES) + 1)
 
 
 def _drop_unused(folder: str) -> None:
@@ -440,14 +440,14 @@ def _drop_unused(folder: str) -> None:
     before = time.time() - KEPT_UNUSED
     dropped = 0
     # Start at a different position each time, so that all files are reached even if many are in use.
-    start = time.time_ns() % len(names) if len(names) > MOST_LOOKED_AT else 0
-    for name in (names[start:] + names[:start])[:MOST_LOOKED_AT]:
+    start = time.time_ns() % len(names) if len(names) > MAX_EXAMINED_MANIFESTS else 0
+    for name in (names[start:] + names[:start])[:MAX_EXAMINED_MANIFESTS]:
         path = os.path.join(folder, name)
         with contextlib.suppress(OSError):
             if _last_used(os.lstat(path)) < before:
                 os.unlink(path)
                 dropped += 1
-        if dropped == MOST_DROPPED:
+        if dropped == MAX_DROPPED_MANIFESTS:
             return
 
 

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from mcp_workbench.engine.catalog.entry import ServerEntry
 
 # The longest tool name that the strictest clients accept.
-LONGEST_NAME: Final = 64
+MAX_TOOL_NAME_LENGTH: Final = 64
 CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -126,7 +126,7 @@ def accepted_characters(name: str) -> str:
     return _REFUSED.sub("_", name)
 
 
-def accepted(wanted: str, longest: int = LONGEST_NAME) -> str:
+def accepted(wanted: str, longest: int = MAX_TOOL_NAME_LENGTH) -> str:
     """The name if every client accepts it, else a similar one with a checksum, so that different names stay
     different."""
     name = accepted_characters(wanted)

@@ -34,15 +34,15 @@ SINGULAR: Final = {
 # What else a server says to agents: one text, which a lock covers like a definition of this name.
 INSTRUCTIONS: Final = "instructions"
 # A few examples are enough to describe a server with ten thousand invalid names.
-MOST_LEFT_OUT: Final = 20
+MAX_NAMED_OMISSIONS: Final = 20
 
 Definitions = dict[str, Raw]
 # How many omitted definitions are named, and how much of each name: such a server may be hostile.
-MOST_OVERSIZED: Final = 100
-LONGEST_IDENTITY: Final = 200
+MAX_OVERSIZED_ITEMS: Final = 100
+MAX_IDENTITY_LENGTH: Final = 200
 MAX_NAMED_ITEMS: Final = 5
 # Of what the lock withholds, in one sentence to agents and people.
-MOST_WITHHELD_NAMED: Final = 20
+MAX_NAMED_WITHHELD_ITEMS: Final = 20
 # In bytes, for all definitions.
 LARGE_OFFER: Final = 1 << 20
 
@@ -56,7 +56,7 @@ class Offer(Struct, frozen=True):
     dropped: int = 0
     # How long each list may be cached, in milliseconds, where the server said so.
     ttls: dict[str, int] = field(default_factory=dict)
-    # Dropped items and the reasons, for people. At most `MOST_LEFT_OUT`.
+    # Dropped items and the reasons, for people. At most `MAX_NAMED_OMISSIONS`.
     left_out: tuple[str, ...] = ()
     # The items of each list that were too large, with their sizes.
     oversized: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -145,15 +145,15 @@ class Collected:
                 continue
             if has_control(identity):
                 self.dropped += 1
-                if len(self.left_out) < MOST_LEFT_OUT:
+                if len(self.left_out) < MAX_NAMED_OMISSIONS:
                     name = f"{SINGULAR[self.kind]} {quote(identity)}"
                     self.left_out.append(f"{name} is left out: a control character in its name")
                 continue
             # A `Raw` is a view into its page; copying it lets the page be freed.
             size = memoryview(definition).nbytes
             if self._largest is not None and size > self._largest:
-                if len(self.oversized) < MOST_OVERSIZED:
-                    self.oversized[identity[:LONGEST_IDENTITY]] = size
+                if len(self.oversized) < MAX_OVERSIZED_ITEMS:
+                    self.oversized[identity[:MAX_IDENTITY_LENGTH]] = size
                 continue
             self.definitions[identity] = Raw(bytes(definition))
             self.bytes += size

@@ -17,7 +17,7 @@ from mcp_workbench.engine.json_schema import with_schemas
 
 # The total size of differing definitions that are compared in detail, which takes about 50 ms. Beyond that they count
 # as changed, so that no server can delay the others.
-MOST_COMPARED_BYTES: Final = 512 * 1024
+MAX_COMPARED_BYTES: Final = 512 * 1024
 
 # How many names one line of the audit lists.
 _MAX_NAMED_CHANGES: Final = 20
@@ -39,7 +39,7 @@ def tools_differ(before: Definitions, after: Definitions) -> bool:
     if before.keys() != after.keys():
         return True
     written = [(before[name], tool) for name, tool in after.items() if before[name] != tool]
-    if sum(len(memoryview(old)) + len(memoryview(new)) for old, new in written) > MOST_COMPARED_BYTES:
+    if sum(len(memoryview(old)) + len(memoryview(new)) for old, new in written) > MAX_COMPARED_BYTES:
         return True
     return any(_takes_other_arguments(old, new) for old, new in written)
 
@@ -72,7 +72,7 @@ def changed_definitions(before: Offer, after: Offer) -> list[str]:
     """What a server says otherwise than before under the same name, in words: `tool read`. Without resources, which
     most servers list as data, and without what was added or removed."""
     found = ["instructions"] if (before.profile.instructions or "") != (after.profile.instructions or "") else []
-    left = MOST_COMPARED_BYTES
+    left = MAX_COMPARED_BYTES
     for kind in KINDS:
         if kind == "resources":
             continue

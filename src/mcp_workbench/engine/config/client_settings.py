@@ -15,7 +15,7 @@ from mcp_workbench.engine.config.setting import Declared, setting
 from mcp_workbench.engine.faces import FACES_OF_CLIENTS
 
 # Shorter names would consist of only the checksum that distinguishes them.
-FEWEST_CHARACTERS: Final = 32
+MIN_TOOL_NAME_LENGTH: Final = 32
 # Limits that `null` removes.
 LENGTHS: Final = ("nameLength", "instructionsLength")
 
@@ -30,7 +30,7 @@ class ClientSettings(Declared, frozen=True):
     )
     separator = setting(Separator(), "What separates the parts of a name in the face `auto`.")
     name_length = setting(
-        Whole("characters", FEWEST_CHARACTERS, 10_000, none=True),
+        Whole("characters", MIN_TOOL_NAME_LENGTH, 10_000, none=True),
         "The longest name it accepts, including its own prefix; `null`: any length.",
     )
     instructions_length = setting(

@@ -47,9 +47,9 @@ _EVERYWHERE: Final = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "HOSTNAME"})
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPLIT: Final = re.compile(r"[^a-z0-9]+")
 # Shorter names of variables are ordinary words, and shorter words match too much.
-_SHORTEST_MENTIONED: Final = 4
-_SHORTEST_WORD: Final = 3
-_MOST_MISSED: Final = 4
+_MIN_MENTIONED_LENGTH: Final = 4
+_MIN_SECRET_WORD_LENGTH: Final = 3
+_MAX_MISSED_VARIABLES: Final = 4
 _COMMON_WORDS: Final = frozenset(
     "mcp server servers modelcontextprotocol latest stdio npx uvx npm node bun bunx deno python docker podman run java "
     "bin sh bash src dist build index main mjs cjs jar the and for from http https local cli app api client tool tools "
@@ -161,12 +161,12 @@ def missed_variables(
     words = {word for text in (name, *command) for word in _own_words(text)}
     runner = _patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS).among(withheld)
     reasons = (
-        lambda variable: len(variable) >= _SHORTEST_MENTIONED and variable in mentioned,
+        lambda variable: len(variable) >= _MIN_MENTIONED_LENGTH and variable in mentioned,
         lambda variable: variable.partition("_")[0].lower() in words,
         runner.__contains__,
     )
     ranked = [variable for is_likely in reasons for variable in withheld if is_likely(variable)]
-    return list(dict.fromkeys(ranked))[:_MOST_MISSED]
+    return list(dict.fromkeys(ranked))[:_MAX_MISSED_VARIABLES]
 
 
 def advice(
@@ -189,7 +189,11 @@ def _own_words(text: str) -> Iterable[str]:
     """Return the words that identify a server or package, without those that all of them share."""
     # Only the last part of a path, and nothing of `--flag=value`: the rest does not name the server.
     text = text.rstrip("/").rpartition("/")[2] if not text.startswith("-") else ""
-    return (word for word in _SPLIT.split(text.lower()) if len(word) >= _SHORTEST_WORD and word not in _COMMON_WORDS)
+    return (
+        word
+        for word in _SPLIT.split(text.lower())
+        if len(word) >= _MIN_SECRET_WORD_LENGTH and word not in _COMMON_WORDS
+    )
 
 
 def _program(command: str) -> str:

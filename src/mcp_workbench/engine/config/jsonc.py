@@ -17,7 +17,7 @@ import msgspec
 from mcp_workbench.engine.config.problems import MAX_CONFIG_NESTING, Path, Problem, quote
 
 # With this many mistakes the file is not a configuration; reporting more would only cost memory.
-_MOST_FAULTS = 1_000
+_MAX_FAULTS = 1_000
 
 # Possessive (`++`), so that an unterminated text of a megabyte is scanned only once. Not where a round can fail half
 # way, as at a comment that does not end: before Python 3.11.5 the match then ends in the middle of that round.
@@ -137,7 +137,7 @@ class Document:
         frame.key = key
         members = frame.value
         assert isinstance(members, dict)
-        if key in members and len(self.repeated) < _MOST_FAULTS:
+        if key in members and len(self.repeated) < _MAX_FAULTS:
             self.repeated[self._steps()] = self.line_and_column(offset)
         self._skip()
         if self._peek() == ":":
@@ -405,7 +405,7 @@ class Document:
         self.problems.append(
             Problem(steps=self._steps(), found=f"found {found}", expected=expected, hint=hint, line=line, column=column)
         )
-        if len(self.problems) >= _MOST_FAULTS:
+        if len(self.problems) >= _MAX_FAULTS:
             raise _Stop
 
 

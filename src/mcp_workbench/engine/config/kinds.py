@@ -17,7 +17,7 @@ from mcp_workbench.engine.config.reading import Reader, has_control, has_white_s
 Schema = dict[str, object]
 
 # A day. No one waits longer for a tool, and a larger number is nearly always meant as milliseconds.
-MAX_DURATION_SECONDS = 86_400
+MAX_DURATION = 86_400
 _VARIABLE_PATTERN = r"\$\{.+\}"
 
 
@@ -208,7 +208,7 @@ class Seconds(Kind):
         self._never = never
 
     def read(self, value: object, path: Path, reader: Reader) -> float | None:
-        expected = f"seconds, a number above 0 and at most {MAX_DURATION_SECONDS:,}"
+        expected = f"seconds, a number above 0 and at most {MAX_DURATION:,}"
         if self._never:
             expected += ", or `null` for never"
             if value is None:
@@ -218,9 +218,9 @@ class Seconds(Kind):
             return None
         if isinstance(number, str):
             reader.wrong(value, path, expected)
-        elif number > MAX_DURATION_SECONDS:
+        elif number > MAX_DURATION:
             # Several clients count in milliseconds: 60000 is a minute there.
-            milliseconds = number <= MAX_DURATION_SECONDS * 1000
+            milliseconds = number <= MAX_DURATION * 1000
             hint = f"the unit is seconds: {number:g} ms is written {number / 1000:g}" if milliseconds else None
             reader.wrong(value, path, expected, hint=hint)
         elif number > 0 or (number == 0 and self._never):
@@ -233,7 +233,7 @@ class Seconds(Kind):
     def schema(self) -> Schema:
         above: Schema = {"minimum": 0} if self._never else {"exclusiveMinimum": 0}
         types: object = ["number", "null"] if self._never else "number"
-        return or_variable({"type": types, **above, "maximum": MAX_DURATION_SECONDS})
+        return or_variable({"type": types, **above, "maximum": MAX_DURATION})
 
 
 class Whole(Kind):

@@ -29,7 +29,7 @@ from mcp_workbench.engine.config.kinds import (
 )
 from mcp_workbench.engine.config.mappings import Deferred, Environment, Headers, Renames, VariablePatterns
 from mcp_workbench.engine.config.setting import REQUIRED, Declared, setting
-from mcp_workbench.engine.economy.tokens import LEAST_BUDGET
+from mcp_workbench.engine.economy.tokens import MIN_TOKEN_BUDGET
 from mcp_workbench.engine.faces import DEFAULT_FACE, DEFAULT_FACE_OF_PLAIN_FILES, FACES
 from mcp_workbench.engine.protocol.revisions import KNOWN
 
@@ -86,7 +86,7 @@ _CONFINED = (
 )
 _SANDBOX = Deferred("sandbox_settings", "SANDBOX")
 _VARIABLES = VariablePatterns("a list of names and globs of variables")
-_BUDGET = Whole("tokens", LEAST_BUDGET, 1_000_000, none=True)
+_BUDGET = Whole("tokens", MIN_TOKEN_BUDGET, 1_000_000, none=True)
 _TOOL_NAMES = Filters("a list of tool names")
 
 DEFAULT_IDLE_TIMEOUT = 600.0

@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Declared)
 Then = Literal["allow", "ask", "deny", "hide"]
 
 # In the worst case, each call checks all of them; policies written by hand have a few dozen.
-MOST_RULES: Final = 1000
+MAX_POLICY_RULES: Final = 1000
 THEN: Final = ("allow", "ask", "deny", "hide")
 DEFAULT_HINT: Final = 'end the policy with {"then": "deny"}, or {"then": "allow"} where everything else is allowed'
 
@@ -191,15 +191,15 @@ class _Rules(Kind, Generic[T]):
         if not isinstance(value, list):
             reader.wrong(value, path, f"a list of {self._what}")
             return None
-        if len(value) > MOST_RULES:
-            reader.problem(path, f"found {len(value):,} entries", f"at most {MOST_RULES:,}")
+        if len(value) > MAX_POLICY_RULES:
+            reader.problem(path, f"found {len(value):,} entries", f"at most {MAX_POLICY_RULES:,}")
             return None
         before = len(reader.problems)
         rules = [self._rule.read(entry, (*path, number), reader) for number, entry in enumerate(value)]
         return tuple(rule for rule in rules if rule is not None) if len(reader.problems) == before else None
 
     def schema(self) -> Schema:
-        return {"type": "array", "items": self._rule.schema(), "maxItems": MOST_RULES}
+        return {"type": "array", "items": self._rule.schema(), "maxItems": MAX_POLICY_RULES}
 
 
 class _Policy(_Rules[PolicyRule]):

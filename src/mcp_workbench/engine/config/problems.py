@@ -17,8 +17,8 @@ Path = tuple[str | int, ...]
 # Clients nest 6 levels at most, and this is many times that; whoever reads a configuration may recurse.
 MAX_CONFIG_NESTING = 200
 # A generated file can be wrong in a million places; no one reads past this, and the error text stays bounded.
-_MOST_RENDERED = 200
-_MOST_IN_ONE_LINE = 3
+_MAX_RENDERED_PROBLEMS = 200
+_MAX_PROBLEMS_IN_LINE = 3
 _MAX_QUOTE_LENGTH = 60
 _MAX_PATH_STEPS = 16
 
@@ -69,9 +69,9 @@ class ConfigProblems(ConfigError):
         super().__init__("\n".join([*number, *self._blocks(0)]))
 
     def _blocks(self, first: int) -> list[str]:
-        blocks = [problem.render(self.path) for problem in self.problems[first:_MOST_RENDERED]]
-        if len(self.problems) > _MOST_RENDERED:
-            blocks.append(f"{self.path}: and {len(self.problems) - _MOST_RENDERED:,} more problems")
+        blocks = [problem.render(self.path) for problem in self.problems[first:_MAX_RENDERED_PROBLEMS]]
+        if len(self.problems) > _MAX_RENDERED_PROBLEMS:
+            blocks.append(f"{self.path}: and {len(self.problems) - _MAX_RENDERED_PROBLEMS:,} more problems")
         return blocks
 
     @property
@@ -94,7 +94,7 @@ class ConfigProblems(ConfigError):
 
 def in_one_line(problems: Sequence[Problem]) -> str:
     """Summarise problems and their places, for readers who do not have the file at hand."""
-    parts = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MOST_IN_ONE_LINE]]
+    parts = [f"{problem.found}, at {problem.path_in_file}" for problem in problems[:_MAX_PROBLEMS_IN_LINE]]
     if len(problems) > len(parts):
         parts.append(f"and {len(problems) - len(parts):,} more")
     return "; ".join(parts)

@@ -21,9 +21,9 @@ _WITH_REFERENCES = "`args`, `env`, `headers`, `url`, and the secrets of `oauth`,
 MAX_NAME_LENGTH = 200
 _SEPARATES = "contains `__`", "a name without `__`, which separates toolbox and server in tool names"
 # All expanded text together. Otherwise ten thousand references to one large variable would fill the memory.
-_MOST_EXPANDED = 64 * 1024 * 1024
+_MAX_EXPANDED_LENGTH = 64 * 1024 * 1024
 # Unknown keys are reported with the nearest known ones; in a file with thousands of them, a hundred are enough.
-_MOST_SUGGESTED = 100
+_MAX_SUGGESTED_KEYS = 100
 
 
 class _Spent:
@@ -91,7 +91,7 @@ class Reader:
         names = list(known)
         key = str(path[-1])
         near: list[str] = []
-        if hint is None and self._spent.suggestions < _MOST_SUGGESTED:
+        if hint is None and self._spent.suggestions < _MAX_SUGGESTED_KEYS:
             from mcp_workbench.engine.nearest import nearest
 
             # Comparing a name with all known ones is the slowest step here.
@@ -124,8 +124,8 @@ class Reader:
         if expansion.faults:
             return None
         self._spent.characters += len(expansion.text)
-        if self._spent.characters > _MOST_EXPANDED:
-            found = f"found more than {_MOST_EXPANDED:,} characters from variables"
+        if self._spent.characters > _MAX_EXPANDED_LENGTH:
+            found = f"found more than {_MAX_EXPANDED_LENGTH:,} characters from variables"
             self.problems.append(Problem(steps=path, found=found))
             return None
         if expansion.parts and not self.fetches:

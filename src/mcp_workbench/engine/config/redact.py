@@ -19,7 +19,7 @@ MASK = "***"
 _MIN_SECRET_LENGTH = 4
 
 # Removed servers whose secrets are still hidden.
-MOST_RELEASED = 64
+MAX_RELEASED_SERVERS = 64
 
 _PLAIN_WORDS = frozenset(
     {"true", "false", "none", "null", "debug", "info", "warn", "warning", "error", "production", "development", "test"}
@@ -39,13 +39,13 @@ _KEY_STARTS = (
     *("sk-", "sk_", "pk-", "pk_", "rk-", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "github_pat_", "glpat-", "lin_api_"),
     *("xoxa-", "xoxb-", "xoxp-", "xoxr-", "xoxs-", "ntn_", "secret_", "AKIA", "AIza", "eyJ"),
 )
-_SHORTEST_KEY = 16
+_MIN_SECRET_KEY_LENGTH = 16
 # The same keys and our own tokens within a text, credentials after the name of a scheme, and a password in a URL.
 _KEY_IN_TEXT = (
     rf"(?<![\w-])(?:{'|'.join(map(re.escape, (*_KEY_STARTS, 'wbk_')))})[\w.~+/=-]{{10,}}"
     r"|\b(?i:bearer|basic) +(?=\S*[0-9A-Z=])[\w.~+/=-]{8,}|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
 )
-_SHORTEST_LITERAL = 6
+_MIN_SECRET_LITERAL_LENGTH = 6
 # Options that are followed by a command line for a shell.
 _SCRIPT_OPTIONS = ("-c", "-lc", "-ic", "/c", "/C")
 _PIECE = r"""(?:[^\s;&|'"]|'[^']*'|"[^"]*")+"""
@@ -136,7 +136,7 @@ def is_secret_name(name: str) -> bool:
 def is_literal_secret(name: str, value: str) -> bool:
     """Whether a value has a secret name, or looks like a service's key. A reference is not a literal secret."""
     # A path in a variable called `…_KEY` names a file with the key, and is not the key.
-    if "${" in value or len(value) < _SHORTEST_LITERAL or value.startswith(("/", "~", "./")):
+    if "${" in value or len(value) < _MIN_SECRET_LITERAL_LENGTH or value.startswith(("/", "~", "./")):
         return False
     return is_secret_name(name) or _looks_like_key(value) or _has_password(value)
 
@@ -236,7 +236,7 @@ def _moved(spans: list[_Span], by: int) -> list[_Span]:
 
 def _looks_like_key(value: str) -> bool:
     return (
-        len(value) >= _SHORTEST_KEY
+        len(value) >= _MIN_SECRET_KEY_LENGTH
         and value.startswith(_KEY_STARTS)
         and all(letter.isalnum() or letter in "-_." for letter in value)
     )
@@ -294,7 +294,7 @@ class Redactor:
         """Keep hiding the secrets of an owner that is gone, because its last messages may still be on their way."""
         released = self._passing.pop(owner, None)
         if released is not None:
-            self._released = [*self._released, released[0] | released[1]][-MOST_RELEASED:]
+            self._released = [*self._released, released[0] | released[1]][-MAX_RELEASED_SERVERS:]
 
     def hides(self, value: str) -> bool:
         """Whether exactly this value is one of the secrets."""

@@ -25,8 +25,8 @@ BACKENDS: Final = ("auto", "landlock", "bwrap", "seatbelt", *ENGINES)
 
 _UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 # Less than this and no interpreter starts.
-_LEAST_MEMORY: Final = 16 << 20
-_MOST_MEMORY: Final = 1 << 50
+_MIN_MEMORY_BYTES: Final = 16 << 20
+_MAX_MEMORY_BYTES: Final = 1 << 50
 
 
 class Folders(Texts):
@@ -158,7 +158,7 @@ class Bytes(Kind):
             unit = text.strip()[len(digits) :].strip()
             if digits.isascii() and digits.isdigit() and unit in _UNITS:
                 size = int(digits) * _UNITS[unit]
-        if isinstance(size, int) and not isinstance(size, bool) and _LEAST_MEMORY <= size <= _MOST_MEMORY:
+        if isinstance(size, int) and not isinstance(size, bool) and _MIN_MEMORY_BYTES <= size <= _MAX_MEMORY_BYTES:
             return size
         reader.wrong(value, path, 'a size of at least 16 MiB, such as `"512MiB"` or `"1GiB"`')
         return None
@@ -166,7 +166,7 @@ class Bytes(Kind):
     def schema(self) -> Schema:
         return {
             "anyOf": [
-                {"type": "integer", "minimum": _LEAST_MEMORY, "maximum": _MOST_MEMORY},
+                {"type": "integer", "minimum": _MIN_MEMORY_BYTES, "maximum": _MAX_MEMORY_BYTES},
                 {"type": "string", "pattern": r"^\s*[0-9]+\s*([KMG]iB)?\s*$|\$\{.+\}"},
             ]
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from mcp_workbench.engine.config.kinds import MAX_DURATION_SECONDS
+from mcp_workbench.engine.config.kinds import MAX_DURATION
 from mcp_workbench.engine.config.model import ReferringValue, ServerConfig, Share, Transport, modified_at
 from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SETTINGS = ServerConfig.SETTINGS
 # Clients that count in seconds (Cline, Roo Code) allow at most an hour; those that count in milliseconds (Gemini CLI,
 # Claude Code) write thousands. So in a plain file, which another program wrote, anything larger is milliseconds.
-_MOST_FOREIGN_SECONDS = 3_600
-_MOST_FOREIGN_MILLISECONDS = MAX_DURATION_SECONDS * 1000
+_MAX_FOREIGN_SECONDS = 3_600
+_MAX_FOREIGN_MILLISECONDS = MAX_DURATION * 1000
 ADDRESSES = ("url", "serverUrl", "httpUrl")
 _TRANSPORTS = ("transport", "type")
 _INCLUDING = ("includeTools", "tools")
@@ -288,7 +288,7 @@ class WrittenServer:
 
 def _in_seconds(written: object) -> object:
     is_number = isinstance(written, int | float) and not isinstance(written, bool)
-    if is_number and _MOST_FOREIGN_SECONDS < cast(float, written) < _MOST_FOREIGN_MILLISECONDS:
+    if is_number and _MAX_FOREIGN_SECONDS < cast(float, written) < _MAX_FOREIGN_MILLISECONDS:
         return cast(float, written) / 1000
     return written
 

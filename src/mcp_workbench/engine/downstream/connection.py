@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 # is not used.
 PRESENCE_LIMIT: Final = 1800.0
 # A server that ends so soon after its handshake failed at something that it does when it starts.
-EARLY_DEATH_SECONDS: Final = 5.0
+EARLY_DEATH_WINDOW: Final = 5.0
 # Changes that are announced together are fetched together: after a pause, or at the latest after a second.
 REFRESH_PAUSE: Final = 0.1
 REFRESH_AT_LATEST: Final = 1.0
@@ -529,7 +529,7 @@ class Connection:
             self._reconnect(traffic)
             return
         error = self.run.quoting(reason, None)
-        if self.state is State.READY and self._loop.time() - self.started_at < EARLY_DEATH_SECONDS:
+        if self.state is State.READY and self._loop.time() - self.started_at < EARLY_DEATH_WINDOW:
             # Many servers open what they need after the handshake.
             error.hint = self.run.advice_on(error)
         if self.state is State.STARTING:

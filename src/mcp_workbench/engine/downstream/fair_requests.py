@@ -27,7 +27,7 @@ from mcp_workbench.errors import DownstreamTimeout
 # a server busy that processes several at once; a server that processes one at a time delays a new client by as many.
 MAX_REQUESTS_IN_PROGRESS: Final = 64
 # What a client may have in progress however many clients there are: agents call a handful of tools concurrently.
-LEAST_UNDER_WAY: Final = 8
+MIN_CLIENT_REQUESTS: Final = 8
 
 
 class WaitingRequest(Struct, eq=False):
@@ -66,7 +66,7 @@ class FairRequests(PendingRequests):
         # On the path of every call: `_has_share` and `_count` inlined.
         client = exchange.call.caller.client
         count = self._under_way.get(client, 0)
-        if count >= LEAST_UNDER_WAY and (
+        if count >= MIN_CLIENT_REQUESTS and (
             client in self._waiting or count >= MAX_REQUESTS_IN_PROGRESS // len(self._under_way)
         ):
             return False
@@ -86,7 +86,7 @@ class FairRequests(PendingRequests):
 
     def _has_share(self, client: int) -> bool:
         under_way = self._under_way.get(client, 0)
-        return under_way < LEAST_UNDER_WAY or under_way < MAX_REQUESTS_IN_PROGRESS // len(self._under_way)
+        return under_way < MIN_CLIENT_REQUESTS or under_way < MAX_REQUESTS_IN_PROGRESS // len(self._under_way)
 
     def _count(self, client: int, exchange: ForwardedExchange) -> None:
         self._under_way[client] = self._under_way.get(client, 0) + 1

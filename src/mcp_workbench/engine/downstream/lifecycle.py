@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # How often a connection that is to end once it is idle checks whether it is. Polled: calls end on the hot path, which
 # should not have to set events for this.
-RETIRED_LOOK: Final = 0.2
+RETIRED_POLL_INTERVAL: Final = 0.2
 
 
 class State(Enum):
@@ -91,10 +91,10 @@ def unexpected(error: Exception) -> DownstreamError:
 
 # It did not become ready, or it was and has ended.
 FailureReason = Literal["start", "crash"]
-MOST_CRASHES: Final = 5
+MAX_CRASHES: Final = 5
 CRASH_WINDOW: Final = 60.0
 FIRST_DELAY: Final = 0.5
-LONGEST_DELAY: Final = 8.0
+MAX_RESTART_DELAY: Final = 8.0
 
 
 class RestartPolicy:
@@ -107,7 +107,7 @@ class RestartPolicy:
     __slots__ = ("_crashes", "_random", "by_reason")
 
     def __init__(self, rng: random.Random | None = None) -> None:
-        self._crashes: deque[float] = deque(maxlen=MOST_CRASHES)
+        self._crashes: deque[float] = deque(maxlen=MAX_CRASHES)
         self._random = rng
         self.by_reason: dict[FailureReason, int] = {"start": 0, "crash": 0}
 
@@ -130,7 +130,7 @@ class RestartPolicy:
 
     def is_exhausted(self, now: float) -> bool:
         """Whether the next use must not start it."""
-        return self.recent(now) >= MOST_CRASHES
+        return self.recent(now) >= MAX_CRASHES
 
     def rest(self, now: float) -> float:
         """Seconds until a use may start a server again that failed too often."""
@@ -157,7 +157,7 @@ class RestartPolicy:
             import random
 
             self._random = random.Random()
-        pause = min(FIRST_DELAY * 2.0 ** (recent - 2), LONGEST_DELAY) * self._random.uniform(0.8, 1.2)
+        pause = min(FIRST_DELAY * 2.0 ** (recent - 2), MAX_RESTART_DELAY) * self._random.uniform(0.8, 1.2)
         return float(max(0.0, self._crashes[-1] + pause - now))
 
 

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.server_link import LinkOpener
 
 # How many connections to one server a principal may have at once, for clients with different capabilities.
-MOST_VARIANTS: Final = 16
+MAX_CONNECTION_VARIANTS: Final = 16
 # How many unshared connections a principal may have to one server that asks questions: one for each client, or for each
 # call of clients without a session. Beyond that, clients share, and a question that could be any client's is refused.
-MOST_OWN: Final = 32
+MAX_OWN_CONNECTIONS: Final = 32
 # How many clients of one principal may have their own process of a stateful server (`share`: `"session"`). Sharing one
 # would mix up their state, so further clients are refused.
-MOST_PER_CLIENT: Final = 64
+MAX_SUBSCRIPTIONS_PER_CLIENT: Final = 64
 # How many log levels of clients are kept for servers that start later.
-MOST_LOG_LEVELS: Final = 256
+MAX_LOG_LEVELS: Final = 256
 # How many pairs of server and caller have their connection cached, without computing its key. Modern clients may
 # declare different capabilities with each request; beyond this limit, the cache is cleared.
 MAX_CACHED_CONNECTION_KEYS: Final = 4096
 CLOSING: Final = "the workbench is shutting down"
-NO_ROOM: Final = f"clients with {MOST_VARIANTS} different sets of capabilities already use this server"
-NO_ROOM_ALONE: Final = f"{MOST_PER_CLIENT} clients already have a process of this server each"
+NO_ROOM: Final = f"clients with {MAX_CONNECTION_VARIANTS} different sets of capabilities already use this server"
+NO_ROOM_ALONE: Final = f"{MAX_SUBSCRIPTIONS_PER_CLIENT} clients already have a process of this server each"
 CLIENT_GONE: Final = "the client of this connection has disconnected"
 EVICTED: Final = "this connection was closed to make room for a client with other capabilities"
 SURPLUS: Final = "another connection now serves these callers"
@@ -223,11 +223,11 @@ class Pool:
         if key.client:
             return True
         shared = [pair for pair in self._of_server(key.entry, key.principal) if not pair[0].client]
-        if len(shared) < MOST_VARIANTS:
+        if len(shared) < MAX_CONNECTION_VARIANTS:
             return True
         self._retired = [each for each in self._retired if each.is_running]
         idle = [(other, each) for other, each in shared if each.is_idle]
-        if not idle or len(self._retired) >= MOST_VARIANTS:
+        if not idle or len(self._retired) >= MAX_CONNECTION_VARIANTS:
             return False
         other, connection = min(idle, key=lambda pair: (pair[1].is_held, pair[1].traffic.last_used))
         connection.retire(DownstreamError(EVICTED, hint="call again"))
@@ -273,7 +273,7 @@ class Pool:
         era = era_for(entry, caller, serves_many=self._serves_many)
         if expected_revision(entry, era).asks_in_results or _is_free(self.connection(entry, caller), client):
             return caller
-        for number in range(-1, -MOST_OWN - 1, -1):
+        for number in range(-1, -MAX_OWN_CONNECTIONS - 1, -1):
             alone = replace(caller, client=number)
             connection = self.connection(entry, alone)
             if _is_free(connection, client):
@@ -298,7 +298,7 @@ class Pool:
 
     def _has_room_for_own(self, key: ConnectionKey) -> bool:
         own = [other for other, _ in self._of_server(key.entry, key.principal) if other.client]
-        return len(own) < (MOST_PER_CLIENT if key.entry.per_client else MOST_OWN)
+        return len(own) < (MAX_SUBSCRIPTIONS_PER_CLIENT if key.entry.per_client else MAX_OWN_CONNECTIONS)
 
     def serve_many(self) -> None:
         """Prepare for several clients: from now on it matters which of them share a server."""
@@ -367,7 +367,7 @@ class Pool:
         that want more, the rest is filtered out (`Session.relay_notification`)."""
         kind = (caller.client, caller.principal, usable(caller.capabilities))
         self._log_levels.pop(kind, None)
-        if len(self._log_levels) >= MOST_LOG_LEVELS:
+        if len(self._log_levels) >= MAX_LOG_LEVELS:
             # Drop the oldest: clients set their level again when they connect.
             del self._log_levels[next(iter(self._log_levels))]
         self._log_levels[kind] = level, catalog

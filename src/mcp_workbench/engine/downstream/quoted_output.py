@@ -18,7 +18,7 @@ QUOTED_STDERR: Final = 8
 READ_STDERR: Final = 100
 # How many lines of noise on stdout are logged and kept; further ones are only counted.
 LOGGED_NOISE: Final = 3
-LONGEST_NOISE: Final = 200
+MAX_NOISE_LENGTH: Final = 200
 
 
 class Noise:
@@ -39,7 +39,7 @@ class Noise:
             # Not on the start-up path.
             from mcp_workbench.engine.transport.stderr import readable
 
-            self.lines.append(conceal(readable(line[:LONGEST_NOISE])))
+            self.lines.append(conceal(readable(line[:MAX_NOISE_LENGTH])))
 
 
 def with_quoted_output(what: str, stderr: Sequence[str], stdout: Sequence[str] = ()) -> str:

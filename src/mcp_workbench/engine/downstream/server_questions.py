@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # minutes for a form, not hours.
 QUESTION_TIMEOUT: Final = 900.0
 # How many questions of one server may be open at once, to limit memory.
-MOST_OPEN_QUESTIONS: Final = 1000
+MAX_OPEN_QUESTIONS: Final = 1000
 # The maximum number of calls that a question may belong to.
 MAX_QUESTION_CANDIDATES: Final = 100
 # Many servers ask for roots right after the handshake, moments before the call that they were started for. A client
@@ -43,9 +43,9 @@ OF_SEVERAL: Final = (
 SERVER_GONE: Final = Raw(b'{"reason":"the server is gone"}')
 # How long a server that works on nothing else may take to finish cancelled calls, before a connection that another
 # client needs is replaced. Most stop at once, but servers do not answer cancelled requests, so we do not know.
-CANCELLED_SECONDS: Final = 60.0
+CANCELLED_CALL_TIMEOUT: Final = 60.0
 # Beyond this, any question counts as one of another client.
-MOST_CANCELLED: Final = 1000
+MAX_CANCELLED_CALLS: Final = 1000
 
 
 class CancelledCalls:
@@ -68,7 +68,7 @@ class CancelledCalls:
         if not isinstance(exchange, ForwardedExchange):
             return
         self._latest = now
-        if len(self._calls) < MOST_CANCELLED:
+        if len(self._calls) < MAX_CANCELLED_CALLS:
             self._calls[exchange.wire_id] = exchange.client
         else:
             self._are_many = True
@@ -84,7 +84,7 @@ class CancelledCalls:
 
     def are_old(self, now: float) -> bool:
         """Whether there are any, and the server has had enough time to finish them."""
-        return bool(self._calls) and now - self._latest > CANCELLED_SECONDS
+        return bool(self._calls) and now - self._latest > CANCELLED_CALL_TIMEOUT
 
 
 class _Question:
@@ -124,9 +124,9 @@ class ServerQuestions:
 
     def on_request(self, id: bytes, method: str, params: Raw | None, related: ForwardedExchange | None = None) -> None:
         """Handle a question. `related` is the call on whose stream it arrived, if any."""
-        if len(self) >= MOST_OPEN_QUESTIONS:
+        if len(self) >= MAX_OPEN_QUESTIONS:
             self._traffic.send(
-                error_response(id, INTERNAL_ERROR, f"{MOST_OPEN_QUESTIONS} requests already wait for an answer")
+                error_response(id, INTERNAL_ERROR, f"{MAX_OPEN_QUESTIONS} requests already wait for an answer")
             )
             return
         if method.partition("/")[0] in self._traffic.withheld:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from mcp_workbench.engine.catalog.catalog import Servers
 from mcp_workbench.engine.catalog.offer import Collected, Definitions, Offer, about_oversized, offered_kinds
 from mcp_workbench.engine.config.model import DEFAULT_MAX_DEFINITION_BYTES
-from mcp_workbench.engine.downstream.lifecycle import RETIRED_LOOK, State, unexpected
+from mcp_workbench.engine.downstream.lifecycle import RETIRED_POLL_INTERVAL, State, unexpected
 from mcp_workbench.engine.downstream.quoted_output import QUOTED_STDERR, READ_STDERR, with_quoted_output
 from mcp_workbench.engine.downstream.sharing import expected_revision
 from mcp_workbench.engine.jsonrpc.messages import METHOD_NOT_FOUND, decode_object, encode
@@ -40,10 +40,10 @@ log = logging.getLogger(__name__)
 # A link stops within a few seconds by itself. If a fault keeps one from doing so, neither the next start of the server
 # nor our own end waits for it any longer than this.
 STOP_TIMEOUT: Final = 30.0
-MOST_PAGES: Final = 1000
+MAX_LIST_PAGES: Final = 1000
 MAX_LISTED_ITEMS: Final = 50_000
 # The total size of the definitions of one list, equal to the limit of a manifest.
-MOST_LIST_BYTES: Final = 64 * 1024 * 1024
+MAX_SERVER_LIST_BYTES: Final = 64 * 1024 * 1024
 # The longest instructions of a server that are kept; clients show two to four thousand characters.
 MAX_SERVER_INSTRUCTIONS_LENGTH: Final = 16 * 1024
 # How many items are processed at a time, which takes a few milliseconds.
@@ -162,7 +162,7 @@ async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected
     count = 0
     cursor: str | None = None
     seen: set[str] = set()
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_LIST_PAGES):
         members = b"" if cursor is None else b'"cursor":' + encode(cursor)
         try:
             answer = await lister.ask_as_era(method, members)
@@ -173,8 +173,8 @@ async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected
                 if count > MAX_LISTED_ITEMS:
                     raise DownstreamError(f"`{method}` lists more than {MAX_LISTED_ITEMS} items")
                 found.add(items)
-                if found.bytes > MOST_LIST_BYTES:
-                    raise DownstreamError(f"`{method}` lists definitions of more than {MOST_LIST_BYTES} bytes")
+                if found.bytes > MAX_SERVER_LIST_BYTES:
+                    raise DownstreamError(f"`{method}` lists definitions of more than {MAX_SERVER_LIST_BYTES} bytes")
             cursor = _decode_cursor(page["nextCursor"]) if "nextCursor" in page else None
             if "ttlMs" in page:
                 ttls += _read_ttl(page["ttlMs"])
@@ -185,7 +185,7 @@ async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected
         if cursor in seen:
             raise DownstreamError(f"`{method}` repeats the cursor {cursor[:80]!r}: its pages never end")
         seen.add(cursor)
-    raise DownstreamError(f"`{method}` has more than {MOST_PAGES} pages")
+    raise DownstreamError(f"`{method}` has more than {MAX_LIST_PAGES} pages")
 
 
 async def _members(answer: Raw) -> dict[str, Raw]:
@@ -364,7 +364,7 @@ class ServerRun:
             stops_at = connection.stops_at
             patience = None if stops_at is None else max(0.05, stops_at - self._loop.time())
             if connection.is_retired:
-                patience = RETIRED_LOOK
+                patience = RETIRED_POLL_INTERVAL
             try:
                 async with asyncio.timeout(patience):
                     await wake.wait()

@@ -34,8 +34,8 @@ ACKNOWLEDGE_TIMEOUT: Final = 5.0
 # The pause before a listen request that the server ended is sent again.
 LISTEN_AGAIN_AFTER: Final = 1.0
 # The pause doubles each time, up to this, if streams keep ending.
-MOST_PAUSE: Final = 60.0
-MOST_RESOURCES: Final = 1000
+MAX_SUBSCRIPTION_RETRY_DELAY: Final = 60.0
+MAX_SUBSCRIBED_RESOURCES: Final = 1000
 # How many streams a modern server is asked for, one for each set of capabilities; further clients use the first one.
 MAX_SERVER_STREAMS: Final = 16
 # How many streams that have ended are remembered: each may report for the moment until the server has read so.
@@ -182,8 +182,8 @@ class ServerSubscriptions:
                 subscribers.append(subscriber)
             return
         subscribed = self._subscribed()
-        if len(subscribed) >= MOST_RESOURCES:
-            raise WorkbenchError(f"more than {MOST_RESOURCES} resources of one server are subscribed to")
+        if len(subscribed) >= MAX_SUBSCRIBED_RESOURCES:
+            raise WorkbenchError(f"more than {MAX_SUBSCRIBED_RESOURCES} resources of one server are subscribed to")
         traffic = self._running()
         assert traffic.profile is not None
         if traffic.profile.revision.has_listen:
@@ -259,7 +259,7 @@ class ServerSubscriptions:
         assert traffic.profile is not None
         stream = self._stream_of(capabilities, TASKS) if traffic.profile.revision.has_listen else None
         is_first = stream is not None and id not in stream.subscribers
-        if stream is None or (is_first and len(stream.subscribers) >= MOST_RESOURCES):
+        if stream is None or (is_first and len(stream.subscribers) >= MAX_SUBSCRIBED_RESOURCES):
             raise WorkbenchError("the server cannot be asked to report on another task")
         stream.subscribers.setdefault(id, []).append(subscriber)
         if is_first:
@@ -383,10 +383,10 @@ class ServerSubscriptions:
             finally:
                 self._close(id)
             stream.has_missed = True
-            if traffic.loop.time() - began > MOST_PAUSE:
+            if traffic.loop.time() - began > MAX_SUBSCRIPTION_RETRY_DELAY:
                 pause = LISTEN_AGAIN_AFTER
             await asyncio.sleep(pause)
-            pause = min(pause * 2, MOST_PAUSE)
+            pause = min(pause * 2, MAX_SUBSCRIPTION_RETRY_DELAY)
 
     def _close(self, id: int) -> None:
         stream = self._opened.pop(id)

@@ -59,10 +59,10 @@ class Caller(Struct, frozen=True, cache_hash=True, gc=False):
 
 # Modern clients declare their capabilities with each request, nearly always the same ones. The cache is limited by this
 # number and by the maximum size of capabilities.
-MOST_CALLERS: Final = 64
+MAX_CACHED_CALLERS: Final = 64
 
 
-@lru_cache(MOST_CALLERS)
+@lru_cache(MAX_CACHED_CALLERS)
 def modern_caller(principal: str, capabilities: bytes, client: int) -> Caller:
     """The caller of a modern request: the same object each time, with its hash cached, so that lookups are fast."""
     return Caller(principal, "modern", capabilities, client)

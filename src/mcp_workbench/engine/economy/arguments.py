@@ -22,15 +22,15 @@ from mcp_workbench.engine.json_schema import MAX_SCHEMA_DEPTH, point, properties
 from mcp_workbench.engine.nearest import nearest
 
 _MAX_CHECK_STEPS = 20_000
-_MOST_PROBLEMS = 8
+_MAX_NAMED_PROBLEMS = 8
 # Keywords whose whole value is scanned for each argument, and how many members of it take as long as a step.
 _LISTS = ("enum", "required", "dependentRequired", "dependencies")
 _AT_ONCE = 32
 # How many names are compared to find the one that was meant.
-_MOST_CANDIDATES = 500
+_MAX_COMPARED_ARGUMENTS = 500
 _MAX_SHOWN_VALUE_LENGTH = 60
-_LONGEST_FORM = 200
-_MOST_CHOICES_SHOWN = 12
+_MAX_FORM_LENGTH = 200
+_MAX_SHOWN_CHOICES = 12
 
 _DIALECTS = frozenset(
     f"{scheme}://json-schema.org/{draft}{end}"
@@ -75,7 +75,7 @@ class _Found(NamedTuple):
     is_missing: bool = False
 
     def explained(self) -> ArgumentProblem:
-        near = nearest(self.name, islice(self.among, _MOST_CANDIDATES)) if self.name else []
+        near = nearest(self.name, islice(self.among, _MAX_COMPARED_ARGUMENTS)) if self.name else []
         if self.is_missing:
             return ArgumentProblem(self.where, self.what + (f" (`{near[0]}` was sent)" if near else ""))
         return ArgumentProblem(self.where, self.what, tuple(near))
@@ -106,7 +106,7 @@ def check(arguments: object, schema: object) -> Checked:
         for each in checker.problems(arguments, schema, "$", MAX_SCHEMA_DEPTH):
             # `allOf` with the same part twice would report a problem twice.
             found.setdefault((each.where, each.what), each)
-            if len(found) == _MOST_PROBLEMS:
+            if len(found) == _MAX_NAMED_PROBLEMS:
                 break
     except _Unusual as unusual:
         return Checked(skipped=str(unusual))
@@ -224,7 +224,7 @@ class _Checker:
     def _none_of(self, value: object, alternatives: list[object], where: str, depth: int) -> Iterator[_Found]:
         failed: list[list[_Found]] = []
         for alternative in alternatives:
-            found = list(islice(self.problems(value, alternative, where, depth - 1), _MOST_PROBLEMS))
+            found = list(islice(self.problems(value, alternative, where, depth - 1), _MAX_NAMED_PROBLEMS))
             if not found:
                 return
             failed.append(found)
@@ -233,7 +233,7 @@ class _Checker:
         if len(meant) == 1 or len(failed) == 1:
             yield from (meant or failed)[0]
             return
-        form = written_type({"anyOf": alternatives}, self._root)[:_LONGEST_FORM]
+        form = written_type({"anyOf": alternatives}, self._root)[:_MAX_FORM_LENGTH]
         yield _Found(where, f"expected {form}, got {_shown(value)}")
 
 
@@ -266,8 +266,8 @@ def _wrong_value(value: object, schema: Mapping[str, object], where: str) -> Ite
         yield _Found(where, f"expected {_shown(schema['const'])}, got {_shown(value)}")
     elif isinstance(choices, list) and value not in choices:
         names = [choice for choice in choices if isinstance(choice, str)]
-        shown = ", ".join(_shown(choice) for choice in choices[:_MOST_CHOICES_SHOWN])
-        more = f" and {len(choices) - _MOST_CHOICES_SHOWN} more" if len(choices) > _MOST_CHOICES_SHOWN else ""
+        shown = ", ".join(_shown(choice) for choice in choices[:_MAX_SHOWN_CHOICES])
+        more = f" and {len(choices) - _MAX_SHOWN_CHOICES} more" if len(choices) > _MAX_SHOWN_CHOICES else ""
         wanted = value if isinstance(value, str) else ""
         yield _Found(where, f"expected one of {shown}{more}, got {_shown(value)}", wanted, names)
     if isinstance(value, int | float) and not isinstance(value, bool):

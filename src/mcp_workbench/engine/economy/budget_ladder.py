@@ -20,7 +20,7 @@ import msgspec
 from mcp_workbench.engine.economy.forms import DESCRIBED, Form, Shown, common_arguments, is_input_alone, show
 from mcp_workbench.engine.economy.prose import ELLIPSIS, cut
 from mcp_workbench.engine.economy.shared_arguments import legend
-from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET, tokens
+from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, MIN_TOKEN_BUDGET, tokens
 from mcp_workbench.engine.economy.tool import Tool
 
 # Shares of the budget; the reasons are above.
@@ -29,8 +29,8 @@ _LAST_RESORT_SHARE = 2
 _INPUT_SAVES_AT_MOST = 4  # The omitted parts of a definition (output schema, annotations) can be most of it.
 _LEAN_SAVES_AT_MOST = 6
 # Reserved for the note when a page is filled: about 330 bytes, and the cursor.
-_LONGEST_PLACE = 200
-_NOTE_BYTES = 340 + _LONGEST_PLACE
+_MAX_PLACE_BYTES = 200
+_LIST_NOTE_BYTES = 340 + _MAX_PLACE_BYTES
 _SIGNATURES = (Form.TEXT, Form.CLIPPED, Form.SENTENCE)
 
 
@@ -63,15 +63,15 @@ def listing(
     """The tools of one toolbox, sorted by server and name, in the first form that fits `budget` tokens.
 
     `form` requests a specific form, which is split into pages if it does not fit. `limit` is the number of tools on a
-    page. `budget=None` means no limit; a budget too small for a note and a name is raised to `LEAST_BUDGET`. `beside`
-    is how many bytes of it the caller needs for itself, with JSON and with text. `spend` lets every form use the whole
-    budget, for callers that chose the budget for this one listing."""
+    page. `budget=None` means no limit; a budget too small for a note and a name is raised to `MIN_TOKEN_BUDGET`.
+    `beside` is how many bytes of it the caller needs for itself, with JSON and with text. `spend` lets every form use
+    the whole budget, for callers that chose the budget for this one listing."""
     # The same page for the same toolbox: agents page with a cursor, and prompt caches live on equal bytes.
     ordered = sorted(tools, key=_place)
-    most = None if budget is None else max(budget, LEAST_BUDGET) * BYTES_PER_TOKEN
+    most = None if budget is None else max(budget, MIN_TOKEN_BUDGET) * BYTES_PER_TOKEN
     if form is None and cursor is None and most is not None:
         fitting = next(_attempts(ordered, most, beside, limit, spend=spend), None)
-        last_resort = most if spend else max(most // _LAST_RESORT_SHARE, LEAST_BUDGET * BYTES_PER_TOKEN)
+        last_resort = most if spend else max(most // _LAST_RESORT_SHARE, MIN_TOKEN_BUDGET * BYTES_PER_TOKEN)
         return fitting or _page(ordered, 0, Form.NAMES, (last_resort - beside[1], last_resort - beside[0]), limit, most)
     start, form = (0, form or Form.FULL) if cursor is None else _after(ordered, cursor)
     room = None if most is None else (most - beside[0 if form.is_json else 1], most - beside[0])
@@ -144,7 +144,7 @@ def _page(
     shortened_to: int | None = None,
 ) -> Listing:
     """As many tools as fit, with at least one; `budget` is how many bytes they may take as text, and as structure."""
-    room, left = (None, None) if budget is None else (each - _NOTE_BYTES for each in budget)
+    room, left = (None, None) if budget is None else (each - _LIST_NOTE_BYTES for each in budget)
     shown: list[Shown] = []
     servers: set[str] = set()
     common = _Common(tools, form)
@@ -188,7 +188,7 @@ def _cursor(form: Form, last: Tool, position: int) -> str:
     """The last tool of a page, so that nothing is repeated or skipped if the list changes; for an overlong name, its
     position."""
     place = _place(last)
-    return f"{form}:{place}" if len(place.encode()) <= _LONGEST_PLACE else f"{form}#{position}"
+    return f"{form}:{place}" if len(place.encode()) <= _MAX_PLACE_BYTES else f"{form}#{position}"
 
 
 def _after(tools: list[Tool], cursor: str) -> tuple[int, Form]:
@@ -234,7 +234,7 @@ def _noted(
 
 def _heading(tool: Tool, common: Sequence[str]) -> str:
     """The path prefix of the names below it, and what `+` in their signatures stands for."""
-    place = cut(tool.path.removesuffix(tool.name), _LONGEST_PLACE)
+    place = cut(tool.path.removesuffix(tool.name), _MAX_PLACE_BYTES)
     return f"{place} {legend(common)}" if common else place
 
 

@@ -15,12 +15,12 @@ from mcp_workbench.engine.economy.tool import Tool, parts
 
 # Limits, so that one hostile or merely verbose definition costs no more than a few ordinary ones. The longest
 # descriptions of real servers repeat a whole manual; what distinguishes the tool is at their beginning.
-_MOST_CHARACTERS = 400
-_MOST_REST = 300
-_MOST_DETAILS = 300
-_MOST_ARGUMENTS = 200
-_DEEPEST_ARGUMENT = 3
-_MOST_CHOICES = 40
+_MAX_CHARACTERS = 400
+_MAX_REST_LENGTH = 300
+_MAX_DETAILS = 300
+_MAX_ARGUMENTS = 200
+_MAX_ARGUMENT_DEPTH = 3
+_MAX_CHOICES = 40
 
 
 class SearchDocument(msgspec.Struct, frozen=True):
@@ -84,14 +84,14 @@ def fields(document: SearchDocument) -> Fields:
     lead, rest = split_first_sentence(document.description)
     names: list[str] = []
     details: list[str] = []
-    _read_arguments(_decoded(document.schema), _DEEPEST_ARGUMENT, names, details)
+    _read_arguments(_decoded(document.schema), _MAX_ARGUMENT_DEPTH, names, details)
     return Fields(
-        name=document.name[:_MOST_CHARACTERS],
-        lead=f"{document.title} {lead}"[:_MOST_CHARACTERS],
-        arguments=" ".join(names)[:_MOST_CHARACTERS],
-        place=f"{document.server} {document.toolbox}"[:_MOST_CHARACTERS],
+        name=document.name[:_MAX_CHARACTERS],
+        lead=f"{document.title} {lead}"[:_MAX_CHARACTERS],
+        arguments=" ".join(names)[:_MAX_CHARACTERS],
+        place=f"{document.server} {document.toolbox}"[:_MAX_CHARACTERS],
         # Descriptions of arguments come last and count least: tools of one server share most of them.
-        rest=f"{rest[:_MOST_REST]} {' '.join(details)[:_MOST_DETAILS]}",
+        rest=f"{rest[:_MAX_REST_LENGTH]} {' '.join(details)[:_MAX_DETAILS]}",
     )
 
 
@@ -101,9 +101,9 @@ def _decoded(schema: bytes | Mapping[str, object] | Argument) -> Argument:
     try:
         if isinstance(schema, bytes):
             return _decode_plain(schema) if schema else _NOTHING
-        return _loose(schema, _DEEPEST_ARGUMENT)
+        return _loose(schema, _MAX_ARGUMENT_DEPTH)
     except msgspec.ValidationError:
-        return _loose(msgspec.json.decode(schema), _DEEPEST_ARGUMENT)  # type: ignore[arg-type]
+        return _loose(msgspec.json.decode(schema), _MAX_ARGUMENT_DEPTH)  # type: ignore[arg-type]
     except (msgspec.DecodeError, RecursionError):
         return _NOTHING
 
@@ -125,13 +125,13 @@ def _loose(schema: object, depth: int) -> Argument:
 def _read_arguments(schema: Argument, depth: int, names: list[str], details: list[str]) -> None:
     """Add the arguments' names, and what is said about them."""
     for name, argument in schema.properties.items():
-        if len(names) == _MOST_ARGUMENTS:
+        if len(names) == _MAX_ARGUMENTS:
             return
         names.append(name)
         if argument.description:
             details.append(argument.description)
         if argument.enum:
-            details.extend(choice for choice in argument.enum[:_MOST_CHOICES] if isinstance(choice, str))
+            details.extend(choice for choice in argument.enum[:_MAX_CHOICES] if isinstance(choice, str))
         if depth > 1:
             if argument.properties:
                 _read_arguments(argument, depth - 1, names, details)

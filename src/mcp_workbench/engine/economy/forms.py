@@ -20,7 +20,7 @@ from mcp_workbench.engine.economy.tool import Parts, Tool, output_schema, parts
 CLIPPED_TEXT = 300
 _SHORT_SENTENCE = 100
 # In structured content, beside a whole definition.
-_LONGEST_SIGNATURE = 300
+_MAX_SIGNATURE_LENGTH = 300
 # The signature of a tool whose arguments are left out.
 _UNKNOWN = "(…)"
 # Members of a shown tool that are ours.
@@ -83,7 +83,7 @@ class Shown(msgspec.Struct, frozen=True):
             described = {"description": self.description} if self.description else {}
             names = {"name": self.tool.name, "signature": self.signature}
             return msgspec.json.encode({**_place(self.tool), **names, **described, **more})
-        written = signature("", parts(self.tool.definition).schema(), most=_LONGEST_SIGNATURE).text
+        written = signature("", parts(self.tool.definition).schema(), most=_MAX_SIGNATURE_LENGTH).text
         written += returned(output_schema(self.tool.definition)) if self.tool.shows_result else ""
         # The text begins with the place.
         return b'{"signature":' + msgspec.json.encode(written) + b"," + self.text.encode()[1:]

@@ -30,7 +30,7 @@ NAME_COVERED = 1.0
 _WEAK_WORDS = 1.1
 _WEAK_SHARE = 0.5
 _FEW_TOOLS = 0.01
-_FEWEST_TOOLS = 3
+_MIN_TOOLS = 3
 _SAID_PLAINLY = 0.8  # The share of a word's value that it has in a name or a first sentence.
 SYNONYM = 0.4
 # The same for what tools are called that do what an everyday word says. A catalogue that has the word knows better.
@@ -40,12 +40,12 @@ EVERYDAY_WORD_OF_A_TOOL = 0.1
 # between tools for the same thing. In a long query, actions are those of a whole task.
 AGREES = 1.1
 DIFFERS = 0.8
-_MOST_TERMS_OF_ONE_ACTION = 12
+_MAX_TERMS_PER_ACTION = 12
 # How many tools beyond the limit may still rise above it by their action.
 _RECONSIDERED = 20
 MISSPELT = 0.7
-_MOST_SPELLINGS = 3
-_SHORTEST_PART = 4
+_MAX_SPELLINGS = 3
+_MIN_SPELLED_PART = 4
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ class Index:
         if within is not None:
             matching = [tool for tool in matching if keys[tool] in within]
         best = heapq.nlargest(limit + _RECONSIDERED, matching, key=scores.__getitem__)
-        if asked_actions and len(wanted) <= _MOST_TERMS_OF_ONE_ACTION:
+        if asked_actions and len(wanted) <= _MAX_TERMS_PER_ACTION:
             best = self._by_action(best, scores, asked_actions)
         # An unknown action is none that a tool lacks: it is called something else here.
         asked = {
@@ -165,7 +165,7 @@ class Index:
         }
         enough = min(
             self._worth(asked) * min(_WEAK_WORDS / max(len(asked), 1), _WEAK_SHARE),
-            _SAID_PLAINLY * rarity(len(keys), max(int(len(keys) * _FEW_TOOLS), _FEWEST_TOOLS)),
+            _SAID_PLAINLY * rarity(len(keys), max(int(len(keys) * _FEW_TOOLS), _MIN_TOOLS)),
         )
         hits = (
             Hit(keys[tool], tool, scores[tool], scores[tool] < enough * (1 + NAME_COVERED * covered.get(tool, 0.0)))
@@ -234,9 +234,9 @@ class Index:
 
     def _parts(self, term: str) -> tuple[str, ...]:
         """The two known words that an unknown one consists of."""
-        if len(term) < 2 * _SHORTEST_PART or not (term.isascii() and term.isalpha()):
+        if len(term) < 2 * _MIN_SPELLED_PART or not (term.isascii() and term.isalpha()):
             return ()
-        for at in range(_SHORTEST_PART, len(term) - _SHORTEST_PART + 1):
+        for at in range(_MIN_SPELLED_PART, len(term) - _MIN_SPELLED_PART + 1):
             one, other = stem(term[:at]), stem(term[at:])
             if one in self._numbers and other in self._numbers:
                 return one, other
@@ -259,7 +259,7 @@ class Index:
             for known in self._neighbours.get((term[0], length), ())
             if _one_slip(term, known)
         )
-        return [spelling for spelling, _ in zip(near, range(_MOST_SPELLINGS), strict=False)]
+        return [spelling for spelling, _ in zip(near, range(_MAX_SPELLINGS), strict=False)]
 
 
 def _one_slip(one: str, other: str) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 
 from mcp_workbench.engine.economy.prose import ELLIPSIS, clip, cut, one_line
 
-MOST_BYTES = 2_048
+MAX_INSTRUCTIONS_BYTES = 2_048
 HOW = (
     "MCP Workbench keeps the tools of many servers in toolboxes. "
     'Find a tool: `open_toolbox {"query": "what you need"}`. '
@@ -33,7 +33,7 @@ _LIST = "`open_toolbox {}` lists them."
 _HEADING: Final = "Toolboxes:"
 _BULLET: Final = "- "
 
-_FEWEST_NAMES: Final = 3
+_MIN_NAMES: Final = 3
 
 
 class Box(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def instructions(
-    boxes: Sequence[Box], *, most: int = MOST_BYTES, how: str = HOW, how_in_short: str = HOW_IN_SHORT
+    boxes: Sequence[Box], *, most: int = MAX_INSTRUCTIONS_BYTES, how: str = HOW, how_in_short: str = HOW_IN_SHORT
 ) -> str:
     """How to use the workbench, then each toolbox in as much detail as fits."""
     room = most - len(how.encode()) - 2
@@ -222,7 +222,7 @@ def names(boxes: Sequence[Box], *, room: int | None = None) -> str:
             break
         shown += 1
     # One or two names of many say nothing about the others; their number says that there is more to find.
-    return cut(_names(every, shown if shown >= _FEWEST_NAMES else 0), room)
+    return cut(_names(every, shown if shown >= _MIN_NAMES else 0), room)
 
 
 def _names(every: Sequence[str], shown: int, missing: int | None = None) -> str:

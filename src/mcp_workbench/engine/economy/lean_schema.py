@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from mcp_workbench.engine.json_schema import MAX_SCHEMA_DEPTH, with_schemas
 
-_LONGEST_EXAMPLES = 80
+_MAX_EXAMPLES_LENGTH = 80
 _GREATEST_EXACT = 2**53 - 1  # What generators write as the bounds of "any integer".
 
 # Keywords in which a schema is one of several, or only a condition.
@@ -63,7 +63,7 @@ def _lean(schema: Mapping[str, object], name: str, depth: int, *, alternative: b
             continue
         if key == "additionalProperties" and value is False and "properties" in schema and not alternative:
             continue
-        if key == "pattern" and "format" in schema and len(str(value)) > _LONGEST_EXAMPLES:
+        if key == "pattern" and "format" in schema and len(str(value)) > _MAX_EXAMPLES_LENGTH:
             continue  # Generators write the format out as a pattern; the format says it.
         if key == "description" and isinstance(value, str):
             value = _tidied(value)
@@ -99,7 +99,7 @@ def _words(text: str) -> str:
 def _few(examples: list[object]) -> list[object]:
     kept: list[object] = []
     for example in examples:
-        if len(json.dumps([*kept, example], ensure_ascii=False)) > _LONGEST_EXAMPLES:
+        if len(json.dumps([*kept, example], ensure_ascii=False)) > _MAX_EXAMPLES_LENGTH:
             break
         kept.append(example)
     return kept

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 ELLIPSIS = "…"
-_LONGEST_SENTENCE = 240  # Anything longer is a list, or lacks a full stop.
+_MAX_SENTENCE_LENGTH = 240  # Anything longer is a list, or lacks a full stop.
 
 # A full stop followed by white space and the start of a sentence: not "e.g. foo" or "v1. 2". The lookbehind makes a run
 # of a thousand full stops one match attempt instead of a thousand. One set in front of all alternatives lets the search
@@ -28,7 +28,7 @@ def one_line(text: str) -> str:
 def split_first_sentence(text: str) -> tuple[str, str]:
     text = text.strip()
     # A description without any end of a sentence is not searched to its last byte.
-    for match in _SENTENCE_END.finditer(text, 0, 4 * _LONGEST_SENTENCE):
+    for match in _SENTENCE_END.finditer(text, 0, 4 * _MAX_SENTENCE_LENGTH):
         head = text[: match.end()].strip()
         if not head.endswith(("e.g.", "i.e.", "etc.", "vs.")):
             return head, text[match.end() :].strip()
@@ -37,7 +37,7 @@ def split_first_sentence(text: str) -> tuple[str, str]:
 
 def first_sentence(text: str) -> str:
     """The first sentence on one line, truncated if it is too long."""
-    return clip(one_line(split_first_sentence(text)[0]), _LONGEST_SENTENCE)
+    return clip(one_line(split_first_sentence(text)[0]), _MAX_SENTENCE_LENGTH)
 
 
 def clip(text: str, limit: int) -> str:

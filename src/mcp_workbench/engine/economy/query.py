@@ -16,7 +16,7 @@ from mcp_workbench.engine.economy.actions import actions, is_question
 from mcp_workbench.engine.economy.terms import Splitter, runs, stem
 
 # A query is a sentence or two; a pasted page would take long and match everything.
-_MOST_TERMS = 64
+_MAX_QUERY_TERMS = 64
 _MAX_QUERY_LENGTH = 4_000
 # How many words have their terms cached: agents use the same ones again and again.
 _MAX_CACHED_WORDS = 5_000
@@ -86,7 +86,7 @@ class QueryReader:
         if asks and not _PRESENT.isdisjoint(said):
             wanted.setdefault(_CURRENT, _AS_QUESTION)
         # `file system` may be written as one word, and `filesystem` as two.
-        for one, other in pairwise(spoken[:_MOST_TERMS]):
+        for one, other in pairwise(spoken[:_MAX_QUERY_TERMS]):
             # Pairs of words of other scripts are terms already. Not `I'd`, which would be an `id`.
             if (
                 (joined := stem((one + other).lower())) in self._known
@@ -103,7 +103,7 @@ class QueryReader:
         counts: Counter[str] = Counter()
         for run in spoken:
             counts.update(self._split[run])
-            if len(counts) >= _MOST_TERMS:
+            if len(counts) >= _MAX_QUERY_TERMS:
                 break
         return counts
 

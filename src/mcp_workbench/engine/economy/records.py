@@ -15,7 +15,7 @@ import msgspec
 # A table of more values is not read: it would take seconds, and many times its size in memory.
 MAX_TABLE_VALUES: Final = 1_000_000
 MAX_COLUMNS: Final = 500
-_LEAST_RECORDS: Final = 1
+_MIN_RECORDS: Final = 1
 _decoder: Final = msgspec.json.Decoder()
 _DELIMITERS: Final = (",", ";", "\t", "|")
 
@@ -32,7 +32,7 @@ def _json_lines(text: str) -> list[object] | None:
         found: list[object] = _decoder.decode_lines(text.strip())
     except (msgspec.DecodeError, RecursionError):
         return None
-    return found if len(found) > _LEAST_RECORDS else None
+    return found if len(found) > _MIN_RECORDS else None
 
 
 def _csv(text: str) -> list[object] | None:
@@ -47,7 +47,7 @@ def _csv(text: str) -> list[object] | None:
         return None
     names = [name.strip() for name in rows[0]] if rows else []
     is_header = len(set(names)) == len(names) and all(name and not _is_number(name) for name in names)
-    if not is_header or len(rows) <= _LEAST_RECORDS or any(len(row) != len(names) for row in rows):
+    if not is_header or len(rows) <= _MIN_RECORDS or any(len(row) != len(names) for row in rows):
         return None
     return [dict(zip(names, row, strict=True)) for row in rows[1:]]
 

@@ -22,20 +22,20 @@ from mcp_workbench.engine.economy.value_shape import shape
 from mcp_workbench.engine.slices import sliced
 
 _MAX_PIECE_LINE_LENGTH = 400
-_LONGEST_PATTERN = 400
-_MOST_ALTERNATIVES = 16
+_MAX_PATTERN_LENGTH = 400
+_MAX_ALTERNATIVES = 16
 # The most values in a result that is decoded as a whole. That takes a tenth of a second, during which no other client
 # is served.
-MOST_VALUES = 1_000_000
+MAX_DECODED_VALUES = 1_000_000
 # The largest single line of JSON that is split into lines, in bytes, for the same reason.
-LARGEST_LAID_OUT = 16 * 1024 * 1024
+MAX_LAID_OUT_BYTES = 16 * 1024 * 1024
 # How many blocks of a result are read. Real results have a few.
-MOST_BLOCKS = 100_000
+MAX_RESULT_BLOCKS = 100_000
 # How many blocks without text are mentioned.
-MOST_OTHERS = 20
-_LONGEST_TYPE = 40
+MAX_OTHER_BLOCKS = 20
+_MAX_TYPE_LENGTH = 40
 # The largest text that is looked at as a table to tell its shape, and how much is shown of values whose shape is told.
-LARGEST_TABLE = 4 * 1024 * 1024
+MAX_TABLE_BYTES = 4 * 1024 * 1024
 MAX_SAMPLE_BYTES = 2_000
 # What says that lines were left out.
 _AROUND_A_GAP = 24
@@ -93,7 +93,7 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
     """Read a stored result. Its value is `structuredContent`, or its text if all of it is JSON. Base64 is left out.
 
     A value of more than `largest_value` bytes is not decoded, for callers that need only the text. Nor is one of more
-    than `MOST_VALUES` values, which would delay all other clients and take many times its size in memory."""
+    than `MAX_DECODED_VALUES` values, which would delay all other clients and take many times its size in memory."""
     try:
         opened = _decode_result(result)
         texts, others = _blocks(opened.content)
@@ -133,7 +133,7 @@ def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
         if inner[:1] == b'"':
             repeats = msgspec.json.decode(inner, type=str).strip() == "\n".join(texts).strip()
             return b"" if repeats else structured
-        is_small = _can_be_decoded(inner) and len(inner) <= LARGEST_LAID_OUT
+        is_small = _can_be_decoded(inner) and len(inner) <= MAX_LAID_OUT_BYTES
         return inner if is_small and _says(texts, msgspec.json.decode(inner)) else structured
     except (msgspec.DecodeError, RecursionError):
         return structured
@@ -193,24 +193,24 @@ def _blocks(content: msgspec.Raw) -> tuple[list[str], tuple[str, ...]]:
     texts: list[str] = []
     others: list[str] = []
     count = 0
-    for block in islice(chain.from_iterable(sliced(content, _decode_blocks)), MOST_BLOCKS):
+    for block in islice(chain.from_iterable(sliced(content, _decode_blocks)), MAX_RESULT_BLOCKS):
         readable = block.readable()
         if readable is not None:
             texts.append(readable)
         else:
             count += 1
-            if count <= MOST_OTHERS:
-                others.append(block.type[:_LONGEST_TYPE])
-    if count > MOST_OTHERS:
-        others.append(f"{count - MOST_OTHERS:,} more")
-    if len(texts) + count == MOST_BLOCKS:
-        others.append(f"what follows the first {MOST_BLOCKS:,} blocks")
+            if count <= MAX_OTHER_BLOCKS:
+                others.append(block.type[:_MAX_TYPE_LENGTH])
+    if count > MAX_OTHER_BLOCKS:
+        others.append(f"{count - MAX_OTHER_BLOCKS:,} more")
+    if len(texts) + count == MAX_RESULT_BLOCKS:
+        others.append(f"what follows the first {MAX_RESULT_BLOCKS:,} blocks")
     return texts, tuple(others)
 
 
 def _can_be_decoded(raw: bytes) -> bool:
     """Whether it probably does not contain too many values, judged without decoding it."""
-    return len(raw) <= MOST_VALUES or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MOST_VALUES
+    return len(raw) <= MAX_DECODED_VALUES or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= MAX_DECODED_VALUES
 
 
 def _decoded(raw: bytes) -> tuple[object, bool]:
@@ -240,7 +240,7 @@ def by_line(text: str) -> str:
 
 
 def _laid_out(line: str) -> str:
-    if not _MAX_PIECE_LINE_LENGTH < len(line) <= LARGEST_LAID_OUT or line.lstrip()[:1] not in ("{", "["):
+    if not _MAX_PIECE_LINE_LENGTH < len(line) <= MAX_LAID_OUT_BYTES or line.lstrip()[:1] not in ("{", "["):
         return line
     try:
         return msgspec.json.format(line.encode(), indent=1).decode()
@@ -261,7 +261,7 @@ def facts(read: Reading) -> str:
 def overview(read: Reading, room: int, said: str | None = None) -> str:
     """The start of a result and a summary of its shape, in at most `room` bytes. `said` are its `facts`, if known."""
     summary = cut(facts(read) if said is None else said, room)
-    table = None if read.is_json or len(read.text) > LARGEST_TABLE else records(read.text)
+    table = None if read.is_json or len(read.text) > MAX_TABLE_BYTES else records(read.text)
     if read.is_json or table is not None:
         summary = cut(summary + "\nShape: " + shape(table or read.value, room // 3), room)
         # The shape says more about values than their beginning does.
@@ -352,7 +352,7 @@ def count(text: str, pattern: str) -> Part:
 
 
 def _alternatives(pattern: str) -> list[list[str]]:
-    listed = pattern[:_LONGEST_PATTERN].split("|")[:_MOST_ALTERNATIVES]
+    listed = pattern[:_MAX_PATTERN_LENGTH].split("|")[:_MAX_ALTERNATIVES]
     pieces = [[piece for piece in alternative.split("*") if piece] for alternative in listed]
     return [alternative for alternative in pieces if alternative]
 

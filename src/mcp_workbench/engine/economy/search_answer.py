@@ -27,10 +27,10 @@ SIBLINGS = 15
 _SIBLINGS_OF = 3
 # Protects against manuals and hostile definitions; five of six real descriptions are shorter.
 _MAX_DESCRIPTION_LENGTH = 600
-_LONGEST_SIGNATURE = 300
+_MAX_SIGNATURE_LENGTH = 300
 # For the first tools, which the caller most likely wants; 1 in 50 signatures is longer.
-_LONGEST_FIRST_SIGNATURE = 600
-_MOST_TWINS = 3
+_MAX_FIRST_SIGNATURE_LENGTH = 600
+_MAX_TWINS = 3
 # A weak match may be the right tool in other words.
 WEAK_SHOWN = 5
 NOTHING = "Nothing matches."
@@ -127,7 +127,7 @@ def _answer(
         shown = _shown(tool, place, form, common[tool.toolbox, tool.server])
         text = f"\n  {shown.description}" if form is None and shown.description else ""
         lines.append(shown.text + _also(twins) + text)
-        same = [{"toolbox_name": twin.toolbox, "source_server": twin.server} for twin in twins[:_MOST_TWINS]]
+        same = [{"toolbox_name": twin.toolbox, "source_server": twin.server} for twin in twins[:_MAX_TWINS]]
         structured.append(shown.structured(**({"same": same} if same else {})))
         if not shown.complete:
             incomplete.append(tool)
@@ -165,7 +165,7 @@ def _shown(tool: Tool, place: int, form: Form | None, common: Sequence[str]) -> 
     if form is not None:
         return show(tool, form, label=tool.path, common=common)
     known = parts(tool.definition)
-    longest = _LONGEST_FIRST_SIGNATURE if place < WITH_TEXT else _LONGEST_SIGNATURE
+    longest = _MAX_FIRST_SIGNATURE_LENGTH if place < WITH_TEXT else _MAX_SIGNATURE_LENGTH
     written, complete = signature(tool.path, known.schema(), most=longest, common=common)
     written += returned(output_schema(tool.definition)) if tool.shows_result else ""
     text = clip(one_line(known.description), _MAX_DESCRIPTION_LENGTH) if place < WITH_TEXT else ""
@@ -191,8 +191,8 @@ def _twins(ranked: Iterable[Tool]) -> dict[tuple[str, bytes], list[Tool]]:
 def _also(twins: Sequence[Tool]) -> str:
     if not twins:
         return ""
-    more = f" and {len(twins) - _MOST_TWINS} more" if len(twins) > _MOST_TWINS else ""
-    return f" (same: {', '.join(twin.path for twin in twins[:_MOST_TWINS])}{more})"
+    more = f" and {len(twins) - _MAX_TWINS} more" if len(twins) > _MAX_TWINS else ""
+    return f" (same: {', '.join(twin.path for twin in twins[:_MAX_TWINS])}{more})"
 
 
 def _near(

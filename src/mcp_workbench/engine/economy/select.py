@@ -19,10 +19,10 @@ from mcp_workbench.engine.nearest import nearest
 
 # Agents write short expressions; a longer one is a mistake or an attack.
 _LONGEST = 1_000
-_MOST_STEPS = 500_000
+_MAX_SELECT_STEPS = 500_000
 # How many parts of values all functions and comparisons may visit together, and how many characters count as one part.
-_MOST_WORK = 2_000_000
-_MOST_PARTS = 2_000_000
+_MAX_WORK = 2_000_000
+_MAX_PARTS = 2_000_000
 _CHARACTERS = 16
 # Sorting takes several times as long as visiting, and nothing else can run meanwhile.
 _ORDERING = 8
@@ -32,9 +32,9 @@ _BY_EXPRESSION = frozenset(("map", "sort_by", "min_by", "max_by"))
 # What the library and Python raise for unsuitable values, including `1e999` and values nested too deeply.
 _NOT_FOR_THESE = (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError)
 # In the error for a pointer that leads nowhere.
-_LONGEST_KEY = 60
-_LONGEST_WAY = 200
-_MOST_KEYS = 8
+_MAX_KEY_LENGTH = 60
+_MAX_POINTER_LENGTH = 200
+_MAX_SHOWN_KEYS = 8
 _TYPES = {
     bool: "a boolean",
     int: "a number",
@@ -60,7 +60,7 @@ def select(value: object, expression: str) -> object:
         selected = _Bounded().visit(_parsed(expression), value)
     except RecursionError:
         raise BadExpression("the expression has too many levels") from None
-    if _parts(selected, _MOST_PARTS) > _MOST_PARTS:
+    if _parts(selected, _MAX_PARTS) > _MAX_PARTS:
         # An expression can nest references to the same part, which is cheap until the result is serialised.
         raise BadExpression("the selection is too large; select a smaller part first")
     return selected
@@ -83,8 +83,8 @@ def _pointed(value: object, pointer: str) -> object:
         elif isinstance(value, list) and key.isdecimal() and key.isascii() and int(key[:9]) < len(value):
             value = value[int(key[:9])]
         else:
-            raise BadExpression(f"there is no `{clip(key, _LONGEST_KEY)}` in `{way or '/'}`, {_told(value, key)}")
-        way = clip(f"{way}/{step}", _LONGEST_WAY)
+            raise BadExpression(f"there is no `{clip(key, _MAX_KEY_LENGTH)}` in `{way or '/'}`, {_told(value, key)}")
+        way = clip(f"{way}/{step}", _MAX_POINTER_LENGTH)
     return value
 
 
@@ -94,8 +94,10 @@ def _told(value: object, key: str) -> str:
         return f"an array of {len(value):,}, counted from 0"
     if not isinstance(value, dict):
         return f"which is {_type_of(value)}"
-    keys = nearest(key, value) or list(value)[:_MOST_KEYS]
-    return "an object with " + ", ".join(f"`{clip(each, _LONGEST_KEY)}`" for each in keys) if keys else "which is empty"
+    keys = nearest(key, value) or list(value)[:_MAX_SHOWN_KEYS]
+    return (
+        "an object with " + ", ".join(f"`{clip(each, _MAX_KEY_LENGTH)}`" for each in keys) if keys else "which is empty"
+    )
 
 
 def _type_of(value: object) -> str:
@@ -142,8 +144,8 @@ class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no ann
 
     def __init__(self) -> None:
         super().__init__()
-        self._steps = _MOST_STEPS
-        self._work = _MOST_WORK
+        self._steps = _MAX_SELECT_STEPS
+        self._work = _MAX_WORK
 
     def _spend(self, *values: Any) -> None:
         """Charge for visiting values: that takes as long as they are large, however few steps lead there."""

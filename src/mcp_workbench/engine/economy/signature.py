@@ -21,14 +21,14 @@ from mcp_workbench.engine.json_schema import resolve
 # How many levels are shown: deeper arguments are read from the full definition.
 DEPTH = 3
 # Schemas with thousands of types exist (whole API descriptions), and a list has many tools.
-_MOST_TYPES = 250
+_MAX_TYPES = 250
 _MAX_SIGNATURE_ARGUMENTS = 60
 _MAX_SIGNATURE_CHOICES = 16
 _MAX_SIGNATURE_ALTERNATIVES = 6
-_LONGEST_LITERAL = 40
+_MAX_LITERAL_LENGTH = 40
 # `= 10` helps; a default that is a sentence can be found in the definition.
-_LONGEST_DEFAULT = 16
-_LONGEST_NAME = 64
+_MAX_DEFAULT_LENGTH = 16
+_MAX_ARGUMENT_NAME_LENGTH = 64
 # Of the type of a result.
 _MAX_RESULT_TYPE = 200
 
@@ -138,7 +138,7 @@ def _as_many(name: str, written: Sequence[str], most: int) -> str:
 class _Writer:
     def __init__(self, root: Mapping[str, object]) -> None:
         self._root = root
-        self._types_left = _MOST_TYPES
+        self._types_left = _MAX_TYPES
         # By identity: two equal schemas are not a cycle.
         self._following: list[int] = []
         self.complete = True
@@ -164,7 +164,7 @@ class _Writer:
         written = []
         for name, argument in list(properties.items())[:_MAX_SIGNATURE_ARGUMENTS]:
             label = name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-            if len(label) > _LONGEST_NAME:
+            if len(label) > _MAX_ARGUMENT_NAME_LENGTH:
                 written.append(self._left_out())
                 continue
             is_required = name in required
@@ -177,7 +177,7 @@ class _Writer:
     def _typed(self, argument: object, depth: int) -> str:
         text = f": {self.type(argument, depth)}"
         default = argument.get("default") if isinstance(argument, dict) else None
-        if isinstance(default, str | int | float) and len(written := _literal(default)) <= _LONGEST_DEFAULT:
+        if isinstance(default, str | int | float) and len(written := _literal(default)) <= _MAX_DEFAULT_LENGTH:
             text += f" = {written}"
         return text
 
@@ -235,7 +235,7 @@ class _Writer:
 
     def _choices(self, choices: list[object]) -> str:
         written = [_literal(choice) for choice in choices[:_MAX_SIGNATURE_CHOICES]]
-        short = [choice for choice in written if len(choice) <= _LONGEST_LITERAL]
+        short = [choice for choice in written if len(choice) <= _MAX_LITERAL_LENGTH]
         if len(short) < len(choices):
             short.append(self._left_out())
         return "|".join(short)

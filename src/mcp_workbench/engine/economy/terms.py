@@ -58,12 +58,12 @@ _SUFFIXES: dict[str, tuple[tuple[str, str], ...]] = {
     "r": (("or", ""), ("er", "")),
 }
 _VOWELS = frozenset("aeiouy")
-_LONGEST_WORD = 64  # Longer runs are keys, hashes and base64, which no one searches for.
+_MAX_WORD_LENGTH = 64  # Longer runs are keys, hashes and base64, which no one searches for.
 # Runs beyond ASCII are processed in pieces, because normalising many combining marks on one letter takes quadratic
 # time.
-_LONGEST_PIECE = 256
+_MAX_NORMALISED_PIECE = 256
 # Letters and digits up to this length are one name, such as `k8s`, `s3`, `ec2`, `mp4`, `i18n`.
-_LONGEST_CODE = 4
+_MAX_CODE_LENGTH = 4
 
 
 def terms(text: str) -> list[str]:
@@ -98,7 +98,7 @@ class Splitter(dict[str, tuple[str, ...]]):
     def __missing__(self, run: str) -> tuple[str, ...]:
         if not run.isascii():
             made = tuple(_foreign(run))
-        elif run.islower() and run.isalpha() and len(run) <= _LONGEST_WORD:
+        elif run.islower() and run.isalpha() and len(run) <= _MAX_WORD_LENGTH:
             made = () if run in STOP_WORDS else (stem(run),)
         # Not `camelCase`, which is several words.
         elif run.isalpha() and (run.isupper() or run.istitle()):
@@ -114,16 +114,16 @@ def _ascii(run: str) -> Iterable[str]:
 
 
 def _words(run: str) -> list[str]:
-    if len(run) > _LONGEST_WORD:
+    if len(run) > _MAX_WORD_LENGTH:
         return []
-    if len(run) <= _LONGEST_CODE and not run.isalpha() and not run.isdecimal():
+    if len(run) <= _MAX_CODE_LENGTH and not run.isalpha() and not run.isdecimal():
         return [run.lower()]
     return [word for part in _PARTS.findall(run) if (word := part.lower()) not in STOP_WORDS]
 
 
 def _foreign(run: str) -> Iterable[str]:
-    for start in range(0, len(run), _LONGEST_PIECE):
-        yield from _foreign_piece(run[start : start + _LONGEST_PIECE])
+    for start in range(0, len(run), _MAX_NORMALISED_PIECE):
+        yield from _foreign_piece(run[start : start + _MAX_NORMALISED_PIECE])
 
 
 def _foreign_piece(run: str) -> Iterable[str]:
@@ -157,7 +157,7 @@ def _spaced(text: str) -> Iterable[str]:
         if word.isascii():
             yield from _ascii(word)
         else:
-            yield word.casefold()[:_LONGEST_WORD]
+            yield word.casefold()[:_MAX_WORD_LENGTH]
 
 
 def stem(word: str) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 # The rule of thumb for definitions of tools.
 BYTES_PER_TOKEN: Final = 4
 # With fewer tokens, a list of tools could not even say how to get more.
-LEAST_BUDGET: Final = 300
+MIN_TOKEN_BUDGET: Final = 300
 # How much of a text is looked at to learn how many of its bytes make a token.
 _SAMPLE_BYTES: Final = 64 * 1024
 # Each count holds the interpreter, so slices are short.

@@ -24,7 +24,7 @@ MAX_ARGUMENT_PROBLEMS: Final = 5
 # Larger arguments and schemas are left to the server: validating them would take longer than a call.
 MAX_CHECKED_BYTES: Final = 1 << 20
 # The error includes the tool's schema up to this size, otherwise its signature.
-LONGEST_SCHEMA: Final = 8_000
+MAX_ERROR_SCHEMA_LENGTH: Final = 8_000
 
 
 class _Ready(Struct):
@@ -90,7 +90,7 @@ def _described(entry: ServerEntry, tool: str, schema: object) -> str:
     from mcp_workbench.engine.economy.signature import signature
 
     written = encode(lean(schema)).decode()
-    if len(written) <= LONGEST_SCHEMA:
+    if len(written) <= MAX_ERROR_SCHEMA_LENGTH:
         return f"Its schema: {written}"
     path = f"{entry.toolbox}/{entry.name}/{tool}"
     return f"{signature(tool, schema).text}\nIts full schema: open_toolbox with `tools`: `{path}`"

@@ -17,7 +17,7 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.names import Holders, NameTable, Target, build, describe_collision
 from mcp_workbench.engine.catalog.uris import claimants, shared_addresses
 from mcp_workbench.engine.config.model import DEFAULT_SEPARATOR
-from mcp_workbench.engine.economy.instructions import MOST_BYTES
+from mcp_workbench.engine.economy.instructions import MAX_INSTRUCTIONS_BYTES
 from mcp_workbench.engine.face.decisions import Answer, Decision, Forward, Reject
 from mcp_workbench.engine.face.links import Links
 from mcp_workbench.engine.face.open_request import OpenRequest
@@ -51,7 +51,7 @@ STATUS_URI: Final = "workbench://status"
 # Internal: the router has the manifests read (`needed`) and asks again.
 UNREAD: Final = "the cached manifests have not been read yet"
 # The longest instructions in bytes, for clients that accept more than others: beyond this, nothing improves search.
-MOST_ROOM: Final = 4_096
+MAX_ROOM_FOR_INSTRUCTIONS: Final = 4_096
 
 Params = dict[str, Raw]
 # In place of the definition of an item whose server is not listed yet.
@@ -190,12 +190,12 @@ class Face:
 
     def within_room(self, view: View, write: Callable[[int], str]) -> str:
         """Instructions that fit the limit of this client; `write` is called with that number of bytes."""
-        text = write(MOST_ROOM)
-        if view.client is None and len(text.encode()) <= MOST_BYTES:
+        text = write(MAX_ROOM_FOR_INSTRUCTIONS)
+        if view.client is None and len(text.encode()) <= MAX_INSTRUCTIONS_BYTES:
             # Short enough for every client, so we need not know which one it is.
             return text
         room = self.client_of(view).instructions_room
-        return text if room >= MOST_ROOM else write(room)
+        return text if room >= MAX_ROOM_FOR_INSTRUCTIONS else write(room)
 
     # ── overridden by faces ──
 

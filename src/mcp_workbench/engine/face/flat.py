@@ -23,7 +23,7 @@ from mcp_workbench.engine.catalog.names import (
     describe_collision,
     is_accepted_by_clients,
 )
-from mcp_workbench.engine.economy.instructions import MOST_BYTES
+from mcp_workbench.engine.economy.instructions import MAX_INSTRUCTIONS_BYTES
 from mcp_workbench.engine.economy.prose import ELLIPSIS, clip, cut, one_line
 from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available
 from mcp_workbench.engine.face.decisions import Decision, Forward, Reject, learn, withheld
@@ -45,16 +45,16 @@ from mcp_workbench.engine.jsonrpc.messages import (
 )
 from mcp_workbench.engine.protocol.constants import TOOLS_CALL
 
-MOST_EXAMPLES: Final = 3
+MAX_NAME_EXAMPLES: Final = 3
 # The share of the space for the names of servers and why some are unavailable, while these can be shortened.
 _SHARE_OF_NAMES: Final = 0.75
 # A shorter excerpt of a server's instructions is useless.
-_LEAST_SAID: Final = 160
+_MIN_EXCERPT_LENGTH: Final = 160
 # The maximum length of a reason or of a toolbox's description, tried in this order.
 _REASONS: Final = (160, 60, 0)
 SEARCH_HINT: Final = "anthropic/searchHint"
 # Claude Code truncates hints before matching them; a sentence fits.
-_LONGEST_HINT: Final = 120
+_MAX_HINT_LENGTH: Final = 120
 
 
 class FlatFace(Face):
@@ -181,8 +181,8 @@ class FlatFace(Face):
         refused = self.names_clients_refuse(table)
         if not refused:
             return None
-        shown = ", ".join(f"`{name}`" for name in refused[:MOST_EXAMPLES])
-        more = "" if len(refused) <= MOST_EXAMPLES else f" and {len(refused) - MOST_EXAMPLES} more"
+        shown = ", ".join(f"`{name}`" for name in refused[:MAX_NAME_EXAMPLES])
+        more = "" if len(refused) <= MAX_NAME_EXAMPLES else f" and {len(refused) - MAX_NAME_EXAMPLES} more"
         return (
             f"some clients refuse tool names like {shown}{more} (they allow only letters, digits, `_` and `-`, "
             f"at most 64 characters); {self._remedy(refused)}"
@@ -350,7 +350,7 @@ class Introduced(Struct, frozen=True):
     about: str = ""
 
 
-def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = MOST_BYTES) -> str:
+def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = MAX_INSTRUCTIONS_BYTES) -> str:
     """The instructions, in at most `most` bytes.
 
     Clients truncate, which could drop whole servers at the end. So every server is named first, and the remaining space
@@ -389,7 +389,7 @@ def _trouble(server: Introduced, longest: int) -> str:
 def _said(servers: Sequence[Introduced], room: int) -> str:
     """The servers' own instructions. If they do not all fit, long ones are truncated to the same length."""
     saying = [(f"\n\nFrom {each.place}:\n", each.instructions) for each in servers if each.instructions]
-    saying = saying[: room // _LEAST_SAID]
+    saying = saying[: room // _MIN_EXCERPT_LENGTH]
     texts = [""] * len(saying)
     shortest_first = sorted(range(len(saying)), key=lambda at: len(saying[at][1]))
     for done, at in enumerate(shortest_first):
@@ -416,7 +416,7 @@ class Marks:
         self._marks = settings.marks
         self._pinned = {place for path in settings.pin for place in named(catalog, path)}
         self._hints = {
-            name: clip(one_line(each.description), _LONGEST_HINT) for name, each in catalog.described.items()
+            name: clip(one_line(each.description), _MAX_HINT_LENGTH) for name, each in catalog.described.items()
         }
 
     def marked(self, definition: bytes, target: Target) -> bytes:

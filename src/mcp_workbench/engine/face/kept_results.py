@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 # Which of text and structured content a client shows its model (`client_behaviour.Behaviour.structured`).
 StructuredReading = Literal["only", "both", "text"] | None
 # Long enough for an agent to finish what it is doing.
-KEPT_SECONDS: Final = 1800.0
-MOST_RESULTS: Final = 200
+KEPT_RESULT_LIFETIME: Final = 1800.0
+MAX_KEPT_RESULTS: Final = 200
 MAX_KEPT_RESULT_BYTES: Final = 128 * 1024 * 1024
 DEFAULT_PIECE: Final = 2_000
 # Anything less could not even explain how to read on.
-LEAST_PIECE: Final = 200
+MIN_PIECE_TOKENS: Final = 200
 # The shape of larger values is not shown, because decoding them would delay other calls.
-LARGEST_SHAPED: Final = 4 * 1024 * 1024
+MAX_SHAPED_BYTES: Final = 4 * 1024 * 1024
 # What models charge for an image at most, however many bytes it has.
 TOKENS_OF_IMAGE: Final = 1_600
 # The maximum number of links to images and other blocks; further ones can be found in the whole result.
@@ -138,7 +138,7 @@ class KeptResults:
     ) -> Shortening | None:
         """What shortens a result, in steps; None if it fits. `select`: the part of it that is wanted. `reads`: which
         of text and structured content its client is known to read."""
-        most = max(budget, LEAST_PIECE)
+        most = max(budget, MIN_PIECE_TOKENS)
         # No token is shorter than a byte.
         if not budget or (memoryview(result).nbytes <= most and not select and reads is None):
             return None
@@ -177,7 +177,7 @@ class KeptResults:
     def renew(self, uri: str) -> None:
         """Keep this result longer: what it stands for is not there yet."""
         kept = self._kept.get(uri.removeprefix(SCHEME))
-        if kept is not None and kept.expires - time.monotonic() < KEPT_SECONDS / 2:
+        if kept is not None and kept.expires - time.monotonic() < KEPT_RESULT_LIFETIME / 2:
             self.replace(uri, kept.result)
 
     # ── reading on ──
@@ -272,7 +272,7 @@ class KeptResults:
         self._bytes -= len(self._kept.pop(id).result)
 
     def _keep(self, principal: str, origins: tuple[Origin, ...], id: str, data: bytes) -> None:
-        kept = _Kept(principal, data, time.monotonic() + KEPT_SECONDS, origins)
+        kept = _Kept(principal, data, time.monotonic() + KEPT_RESULT_LIFETIME, origins)
         self._enter(id, kept)
         if self._state.is_shared and len(data) <= RESULT.max_bytes:
             self._leave(id, kept)
@@ -286,7 +286,7 @@ class KeptResults:
         """Drop results until none is too old and all fit the limits."""
         while self._oldest_is_over():
             self._drop(next(iter(self._kept)))
-        while len(self._kept) > MOST_RESULTS:
+        while len(self._kept) > MAX_KEPT_RESULTS:
             self._drop(self._superfluous(lambda kept: 1))
         while self._bytes > MAX_KEPT_RESULT_BYTES:
             self._drop(self._superfluous(lambda kept: len(kept.result)))
@@ -380,7 +380,7 @@ class Shortening:
         can_be_kept = len(data) <= MAX_KEPT_RESULT_BYTES
         links = _links(uri, content, room // 4) if can_be_kept else []
         how = (
-            f'\n\nKept for {KEPT_SECONDS / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
+            f'\n\nKept for {KEPT_RESULT_LIFETIME / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
             f"{{…}}}} with {HOW}."
             if can_be_kept
             else "\n\nThe result is too large to be kept."
@@ -389,7 +389,7 @@ class Shortening:
         left = bytes_of_tokens(max(self._budget - around, 25), readable)
         # Results may have a hundred megabytes, and what follows makes copies of its own.
         del readable
-        read = reading(data, largest_value=LARGEST_SHAPED)
+        read = reading(data, largest_value=MAX_SHAPED_BYTES)
         said = facts(read)
         text = overview(read, max(left, 100), said)
         while left > 100 and len(encode(text)) > left:
@@ -498,10 +498,10 @@ def block_links(uri: str, content: Raw, room: int) -> list[object]:
 
 def _links(uri: str, content: Raw, room: int) -> list[object]:
     """A link to the whole result, and to each block that is not text. The server's own links are kept."""
-    from mcp_workbench.engine.economy.result_pieces import MOST_BLOCKS
+    from mcp_workbench.engine.economy.result_pieces import MAX_RESULT_BLOCKS
 
     links: list[object] = [_link(uri, "whole result", "application/json")]
-    for number, raw in enumerate(islice(_blocks(content), MOST_BLOCKS)):
+    for number, raw in enumerate(islice(_blocks(content), MAX_RESULT_BLOCKS)):
         if _is_text(raw):
             continue
         block = _block(raw)
@@ -567,7 +567,7 @@ def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:
     read = reading(result)
     near = max(wanted.start, 0)
     like = (read.text[near : near + 64 * 1024] or read.text).encode()
-    room = bytes_of_tokens(max(LEAST_PIECE, tokens), like) - _AROUND_A_PIECE
+    room = bytes_of_tokens(max(MIN_PIECE_TOKENS, tokens), like) - _AROUND_A_PIECE
 
     def said(part: Part, following: str) -> str:
         more = "" if part.following is None else f"\n(more: {following.format(part.following)})"

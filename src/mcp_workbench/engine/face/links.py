@@ -20,9 +20,9 @@ from mcp_workbench.engine.jsonrpc.messages import UNREADABLE
 # How many links of one server are kept for one principal; then the oldest are dropped. Agents follow links soon.
 MAX_LINKS_PER_SERVER: Final = 1000
 # Links with longer addresses are not kept: they are data, not addresses.
-LONGEST_URI: Final = 2048
+MAX_LINK_URI_LENGTH: Final = 2048
 # Larger results are not searched for links, because that would delay other calls.
-LARGEST_SEARCHED: Final = 1024 * 1024
+MAX_LINK_SEARCH_BYTES: Final = 1024 * 1024
 # A result without these words contains no links. The search copies nothing and takes 0.2 µs for a small result.
 _MENTION: Final = re.compile(rb'"resource(?:_link)?"')
 
@@ -62,7 +62,7 @@ class Links:
 
     def note(self, principal: str, entry: ServerEntry, result: Raw) -> None:
         """Record the links in a result of a server with resources; links of other servers cannot be read."""
-        if _MENTION.search(result, 0, LARGEST_SEARCHED) is None or len(memoryview(result)) > LARGEST_SEARCHED:
+        if _MENTION.search(result, 0, MAX_LINK_SEARCH_BYTES) is None or len(memoryview(result)) > MAX_LINK_SEARCH_BYTES:
             return
         for uri in links_in(result):
             seen = self._seen.setdefault((principal, entry), OrderedDict())
@@ -111,5 +111,5 @@ def _in_blocks(blocks: list[Raw]) -> Iterator[str]:
             uri = block.resource.uri
         else:
             continue
-        if uri and len(uri) <= LONGEST_URI:
+        if uri and len(uri) <= MAX_LINK_URI_LENGTH:
             yield uri

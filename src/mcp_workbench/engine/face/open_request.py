@@ -13,7 +13,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError,
 from msgspec.json import Decoder, decode
 from msgspec.structs import replace
 
-from mcp_workbench.engine.economy.tokens import LEAST_BUDGET
+from mcp_workbench.engine.economy.tokens import MIN_TOKEN_BUDGET
 from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES
 
 DETAILS: Final = ("full", "input", "lean", "text", "clipped", "sentence", "arguments", "names")
@@ -67,8 +67,8 @@ def _check(request: OpenRequest) -> None:
         raise BadRequest(f"`detail` is one of {', '.join(DETAILS)}; found `{request.detail[:50]}`")
     if request.limit is not None and request.limit < 1:
         raise BadRequest(f"`limit` is a number from 1 to {MAX_SEARCH_HITS}")
-    if isinstance(request.budget, int) and request.budget < LEAST_BUDGET:
-        raise BadRequest(f"`budget` is a number of tokens from {LEAST_BUDGET} up, or null for no limit")
+    if isinstance(request.budget, int) and request.budget < MIN_TOKEN_BUDGET:
+        raise BadRequest(f"`budget` is a number of tokens from {MIN_TOKEN_BUDGET} up, or null for no limit")
     if len(request.tools) > MAX_NAMED_TOOLS:
         raise BadRequest(f"`tools` names at most {MAX_NAMED_TOOLS} tools at a time")
     if request.query and request.cursor:

@@ -14,11 +14,11 @@ from msgspec import UNSET, Raw
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.catalog.offer import MOST_WITHHELD_NAMED, about_oversized
+from mcp_workbench.engine.catalog.offer import MAX_NAMED_WITHHELD_ITEMS, about_oversized
 from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.economy.instructions import Box, described_within
 from mcp_workbench.engine.economy.prose import clip, cut, one_line
-from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, LEAST_BUDGET
+from mcp_workbench.engine.economy.tokens import BYTES_PER_TOKEN, MIN_TOKEN_BUDGET
 from mcp_workbench.engine.face.open_request import OpenRequest
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.errors import DownstreamError, StillStarting, WorkbenchError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Failures = dict[tuple[str, str], WorkbenchError]
 # The maximum length of one server's instructions in the result for a whole toolbox.
-LONGEST_INSTRUCTIONS: Final = 600
+MAX_SHOWN_INSTRUCTIONS_LENGTH: Final = 600
 REVIEW_THEM: Final = "the user can review them with `mcp-workbench team lock diff` and accept them"
 NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
 # The fractions of a budget (one in this many) for what is shown besides the tools.
@@ -36,13 +36,13 @@ _SHARE_OF_FAILURES: Final = 4
 _SHARE_OF_DESCRIPTION: Final = 8
 # Space for the names of members, the form, a cursor twice, and the escapes in a note.
 _FRAME: Final = 340
-_LONGEST_REASON: Final = 160
-_LONGEST_NOTICE: Final = 600
+_MAX_REASON_LENGTH: Final = 160
+_MAX_NOTICE_LENGTH: Final = 600
 _STARTING: Final = " still starting"
 # The reason for a server that is only slow.
 _IS_STARTING: Final = f"is{_STARTING}"
 _ASK_AGAIN: Final = "ask again in a moment"
-_LONGEST_SHOWN_NAME: Final = 200
+_MAX_SHOWN_NAME_LENGTH: Final = 200
 _UNLIMITED: Final = 1 << 62
 
 
@@ -62,10 +62,10 @@ def index_result(
     total = len(boxes)
     if cursor is not None:
         boxes = boxes[next((at + 1 for at, box in enumerate(boxes) if box.name == cursor), 0) :]
-    said = {name: f"\n  not available: {clip(why, _LONGEST_REASON)}" for name, why in (broken or {}).items()}
+    said = {name: f"\n  not available: {clip(why, _MAX_REASON_LENGTH)}" for name, why in (broken or {}).items()}
     head = f"{total} toolbox{'' if total == 1 else 'es'}:" if total else "No toolbox is configured."
     if notice:
-        head = f"{clip(one_line(notice), _LONGEST_NOTICE)}\n{head}"
+        head = f"{clip(one_line(notice), _MAX_NOTICE_LENGTH)}\n{head}"
     room = _UNLIMITED if budget is None else _bytes(budget) - len(head.encode())
     for reasons in (said, {}):
         lines = described_within(boxes, room - sum(len(each.encode()) for each in reasons.values()))
@@ -74,7 +74,7 @@ def index_result(
             return text_result("\n".join([head, *described]))
     shown = _page_of_names(boxes, room - _FRAME)
     left = len(boxes) - len(shown)
-    lines = [f"- {cut(box.name, _LONGEST_SHOWN_NAME)}" for box in shown]
+    lines = [f"- {cut(box.name, _MAX_SHOWN_NAME_LENGTH)}" for box in shown]
     lines.append(
         f"{left} more follow: the same with `cursor: {encode(shown[-1].name).decode()}`; or find a tool with `query`."
     )
@@ -84,7 +84,7 @@ def index_result(
 def _page_of_names(boxes: Sequence[Box], room: int) -> list[Box]:
     shown: list[Box] = []
     for box in boxes:
-        room -= len(cut(box.name, _LONGEST_SHOWN_NAME).encode()) + 3
+        room -= len(cut(box.name, _MAX_SHOWN_NAME_LENGTH).encode()) + 3
         if room < 0 and shown:
             break
         shown.append(box)
@@ -203,14 +203,16 @@ def _sign_in_notes(entries: Iterable[ServerEntry]) -> list[str]:
 
 
 def _server_instructions(entries: Iterable[ServerEntry]) -> dict[str, str]:
-    return {entry.name: clip(entry.instructions, LONGEST_INSTRUCTIONS) for entry in entries if entry.instructions}
+    return {
+        entry.name: clip(entry.instructions, MAX_SHOWN_INSTRUCTIONS_LENGTH) for entry in entries if entry.instructions
+    }
 
 
 def _without_instructions(servers: Collection[str]) -> list[str]:
     """A note that the instructions of these servers were left out, and how to get them."""
     if not servers:
         return []
-    named = clip(", ".join(servers), _LONGEST_REASON)
+    named = clip(", ".join(servers), _MAX_REASON_LENGTH)
     return [f'instructions of servers left out ({named}); `detail: "full", limit: 1` shows them']
 
 
@@ -235,8 +237,8 @@ def left_out(entries: Iterable[ServerEntry]) -> Failures:
 
 
 def _about_withheld(tools: Mapping[str, str]) -> str:
-    named = ", ".join(f"`{name}`" for name in sorted(tools)[:MOST_WITHHELD_NAMED])
-    more = f" and {len(tools) - MOST_WITHHELD_NAMED} more" if len(tools) > MOST_WITHHELD_NAMED else ""
+    named = ", ".join(f"`{name}`" for name in sorted(tools)[:MAX_NAMED_WITHHELD_ITEMS])
+    more = f" and {len(tools) - MAX_NAMED_WITHHELD_ITEMS} more" if len(tools) > MAX_NAMED_WITHHELD_ITEMS else ""
     return f"withheld, because the user has not accepted what they are now: {named}{more}"
 
 
@@ -306,7 +308,7 @@ def bytes_of(budget: int | None) -> int | None:
 
 
 def _bytes(budget: int | None) -> int:
-    return (LEAST_BUDGET if budget is None else max(budget, LEAST_BUDGET)) * BYTES_PER_TOKEN
+    return (MIN_TOKEN_BUDGET if budget is None else max(budget, MIN_TOKEN_BUDGET)) * BYTES_PER_TOKEN
 
 
 def _within_share(text: str, budget: int | None, share: int) -> str:

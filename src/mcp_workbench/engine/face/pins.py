@@ -12,7 +12,7 @@ from msgspec import DecodeError, Raw, ValidationError
 
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.catalog.names import LONGEST_NAME, Target, accepted, accepted_characters
+from mcp_workbench.engine.catalog.names import MAX_TOOL_NAME_LENGTH, Target, accepted, accepted_characters
 from mcp_workbench.engine.face.paths import ToolPlace, named
 from mcp_workbench.engine.face.renamed import renamed
 from mcp_workbench.engine.face.wording import REVIEW
@@ -23,7 +23,7 @@ ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 
 _HASH_LENGTH: Final = 16
 # How much of a name stays if it ends with a hash.
-_KEPT: Final = LONGEST_NAME - _HASH_LENGTH - 1
+_KEPT: Final = MAX_TOOL_NAME_LENGTH - _HASH_LENGTH - 1
 
 
 class Pins:
@@ -102,7 +102,7 @@ class ExposedNames:
         wanted = _exposed(toolbox, server, tool)
         plain = accepted_characters(wanted)
         if sum(map(plain[:_KEPT].startswith, self._prefixes)) <= 1:
-            return accepted(wanted, LONGEST_NAME)
+            return accepted(wanted, MAX_TOOL_NAME_LENGTH)
         # Rarely needed. Not the checksum of other names, for which a server could find another name.
         from hashlib import sha256
 

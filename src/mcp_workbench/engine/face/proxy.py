@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 # What the two tools take together, written without spaces: below 300 tokens, by bytes as by tokenizers. What is left
 # of it goes to the names of toolboxes in the description of `open_toolbox`, for clients that ignore instructions.
-MOST_BYTES_OF_TWO: Final = 1_140
+MAX_BYTES_OF_TWO_TOOLS: Final = 1_140
 # The budget of a result of which a part is wanted, but whose length is not limited.
 NO_LIMIT: Final = 1 << 40
 
@@ -83,7 +83,7 @@ class ProxyFace(Face):
     # What instructions begin with.
     how = HOW
     how_in_short = HOW_IN_SHORT
-    most_bytes = MOST_BYTES_OF_TWO
+    most_bytes = MAX_BYTES_OF_TWO_TOOLS
 
     def __init__(self, catalog: Catalog, settings: FaceSettings, tool_index: ToolIndex) -> None:
         super().__init__(catalog, settings)

@@ -30,7 +30,7 @@ WRITES: Final = "use_tool_that_writes"
 MAX_CACHED_ANNOTATIONS: Final = 1000
 # What a model sees of the three tools (name, description and schema) is below 300 tokens, as with two. Clients do not
 # show it the rest, `annotations` and `_meta`.
-MOST_BYTES_OF_THREE: Final = 1_410
+MAX_BYTES_OF_THREE_TOOLS: Final = 1_410
 
 
 class _Annotations(Struct, rename="camel"):
@@ -58,7 +58,7 @@ def only_reads(definition: bytes | Raw) -> bool:
 class SplitProxyFace(ProxyFace):
     """Three tools: one to find tools, one to call those that read, and one for those that write."""
 
-    most_bytes = MOST_BYTES_OF_THREE
+    most_bytes = MAX_BYTES_OF_THREE_TOOLS
     how = HOW + f" `{READS}` calls tools that only read, `{WRITES}` all others, with the same arguments."
     how_in_short = HOW_IN_SHORT.removesuffix(f"`{READS}`.") + f"`{READS}` to read, `{WRITES}` for all others."
 

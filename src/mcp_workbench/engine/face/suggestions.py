@@ -19,10 +19,10 @@ from mcp_workbench.engine.face.wording import no_such
 # How many paths are suggested for an incomplete identity, and how many tools that share words with a wrong one.
 MAX_SUGGESTED_PATHS: Final = 10
 _MAX_SIMILAR_NAMES: Final = 5
-_MOST_UNLISTED: Final = 5
-_LONGEST_PATH: Final = 100
+_MAX_UNLISTED: Final = 5
+_MAX_PATH_LENGTH: Final = 100
 # Of a name, for the words it shares with others.
-_MOST_CHARACTERS: Final = 400
+_MAX_CHARACTERS: Final = 400
 
 
 class Advice(NamedTuple):
@@ -42,7 +42,7 @@ def about_path(catalog: Catalog, path: str, advice: Advice = TO_AGENTS) -> str:
     likeliest = known or [parts for parts in readings(catalog, path) if path.rstrip("/").count("/") < 2]
     if not likeliest:
         return no_such_path(catalog, path, advice)
-    return about_parts(catalog, *likeliest, advice=advice, said=f"`{path[:_LONGEST_PATH]}` is not a full path: ")
+    return about_parts(catalog, *likeliest, advice=advice, said=f"`{path[:_MAX_PATH_LENGTH]}` is not a full path: ")
 
 
 def about_parts(catalog: Catalog, *possible: Parts, advice: Advice = TO_AGENTS, said: str = "") -> str:
@@ -55,8 +55,8 @@ def about_parts(catalog: Catalog, *possible: Parts, advice: Advice = TO_AGENTS, 
     near = no_such_path(catalog, "/".join(filter(None, possible[0])), advice)
     unlisted = [entry.label for each in possible for entry in places_of(catalog, each) if entry.offer is None]
     if unlisted and "did you mean" not in near:
-        few = ", ".join(f"`{each}`" for each in unlisted[:_MOST_UNLISTED])
-        more = f" and {len(unlisted) - _MOST_UNLISTED} more" if len(unlisted) > _MOST_UNLISTED else ""
+        few = ", ".join(f"`{each}`" for each in unlisted[:_MAX_UNLISTED])
+        more = f" and {len(unlisted) - _MAX_UNLISTED} more" if len(unlisted) > _MAX_UNLISTED else ""
         near = f"what can be meant is not known: {few}{more} have not been listed yet, {advice.listing} lists them"
     return f"{missing} missing; {near}{advice.naming}"
 
@@ -67,7 +67,9 @@ def about_slashes(path: str, places: Sequence[ToolPlace]) -> str:
         json.dumps(dict(zip(PARTS, (entry.toolbox, entry.name, tool), strict=True)), ensure_ascii=False)
         for entry, tool in places[:MAX_SUGGESTED_PATHS]
     )
-    return f"`{path[:_LONGEST_PATH]}` can be split in several ways, because names contain slashes: name it as {shown}"
+    return (
+        f"`{path[:_MAX_PATH_LENGTH]}` can be split in several ways, because names contain slashes: name it as {shown}"
+    )
 
 
 def no_such_path(catalog: Catalog, path: str, advice: Advice = TO_AGENTS) -> str:
@@ -99,11 +101,11 @@ def listed(paths: Sequence[str]) -> str:
 def with_words_of(name: str, names: Iterable[str], *, limit: int) -> list[str]:
     """At most `limit` of `names`, ranked by the words they share with `name`; rare words count more."""
     split = Splitter()
-    wanted = {term for run in runs(name[:_MOST_CHARACTERS]) for term in split[run]}
+    wanted = {term for run in runs(name[:_MAX_CHARACTERS]) for term in split[run]}
     found: list[tuple[str, set[str]]] = []
     having = dict.fromkeys(wanted, 0)
     for each in names:
-        shared = {term for run in runs(each[:_MOST_CHARACTERS]) for term in split[run]} & wanted
+        shared = {term for run in runs(each[:_MAX_CHARACTERS]) for term in split[run]} & wanted
         if shared:
             found.append((each, shared))
             for term in shared:

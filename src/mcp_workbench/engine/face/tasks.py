@@ -29,12 +29,12 @@ from mcp_workbench.engine.steps import Denial, Subject
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 RELATED: Final = "io.modelcontextprotocol/related-task"
 # How many handles are kept in total; then the oldest are dropped.
-MOST_TASKS: Final = 10_000
+MAX_TASK_HANDLES: Final = 10_000
 # How many of these one server may have for one user: a server with endless tasks must not displace all others.
-MOST_TASKS_OF_ONE: Final = 2000
+MAX_TASK_HANDLES_PER_SERVER: Final = 2000
 # How long a server is kept running for a task without a stated lifetime.
 DEFAULT_LIFE: Final = 3600.0
-LONGEST_LIFE: Final = 24 * 3600.0
+MAX_TASK_LIFETIME: Final = 24 * 3600.0
 
 
 class _Task(Struct):
@@ -179,9 +179,9 @@ class Tasks:
         siblings = self._of_one.setdefault((key[0], given.entry.toolbox, given.entry.name), OrderedDict())
         siblings[key] = None
         siblings.move_to_end(key)
-        if len(siblings) > MOST_TASKS_OF_ONE:
+        if len(siblings) > MAX_TASK_HANDLES_PER_SERVER:
             self._forget(next(iter(siblings)))
-        while len(self._given) > MOST_TASKS:
+        while len(self._given) > MAX_TASK_HANDLES:
             self._forget(next(iter(self._given)))
 
     # ── of other instances ──
@@ -310,7 +310,7 @@ def life_of(milliseconds: float | UnsetType | None) -> float:
     """For how many seconds a server keeps a task, by what it says: null is without limit."""
     if isinstance(milliseconds, UnsetType):
         return DEFAULT_LIFE
-    return LONGEST_LIFE if milliseconds is None else min(max(milliseconds / 1000, 0.0), LONGEST_LIFE)
+    return MAX_TASK_LIFETIME if milliseconds is None else min(max(milliseconds / 1000, 0.0), MAX_TASK_LIFETIME)
 
 
 def _has_tasks(entry: ServerEntry, client: Revision) -> bool:

@@ -28,7 +28,7 @@ from mcp_workbench.engine.jsonrpc.messages import encode
 
 # The fraction of a budget (one in this many) for messages about missing tools, and the maximum number of messages.
 _SHARE_OF_MISSING: Final = 4
-_MOST_MISSING: Final = 5
+_MAX_MISSING_SERVERS: Final = 5
 # In how many toolboxes each of the best tools may occur before fewer different tools are found.
 _TWINS: Final = 10
 # Space for a note and the names of members.
@@ -222,7 +222,7 @@ def _few(missing: list[str], budget: int | None) -> list[str]:
     most = bytes_of(budget)
     if most is None or len("".join(missing).encode()) <= most // _SHARE_OF_MISSING:
         return missing
-    kept = [cut(text, most // _SHARE_OF_MISSING // _MOST_MISSING) for text in missing[:_MOST_MISSING]]
+    kept = [cut(text, most // _SHARE_OF_MISSING // _MAX_MISSING_SERVERS) for text in missing[:_MAX_MISSING_SERVERS]]
     return [*kept, f"and {len(missing) - len(kept)} more"] if len(missing) > len(kept) else kept
 
 

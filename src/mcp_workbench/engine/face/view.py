@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # For clients that send no `clientInfo`.
 NO_CLIENT_INFO: Final = b"{}"
 # It is kept as long as the client is connected. Real clients send a few hundred bytes.
-LONGEST_INFO: Final = 16 * 1024
+MAX_CLIENT_INFO_LENGTH: Final = 16 * 1024
 
 
 class View:
@@ -139,7 +139,7 @@ class Views:
 
     def introduce(self, view: View, client_info: bytes) -> None:
         """Set the `clientInfo` of its client."""
-        view.client_info = client_info if len(client_info) <= LONGEST_INFO else NO_CLIENT_INFO
+        view.client_info = client_info if len(client_info) <= MAX_CLIENT_INFO_LENGTH else NO_CLIENT_INFO
         view.client = None
         self.settle(view)
 

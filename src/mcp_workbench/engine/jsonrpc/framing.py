@@ -16,7 +16,7 @@ KEPT_OF_OVERSIZED = 512
 # A peer that writes byte by byte would make each byte an object, which takes forty times the memory. Parts smaller than
 # this are joined as soon as there are this many of them.
 SMALL_PART = 1024
-MOST_SMALL_PARTS = 1024
+MAX_SMALL_PARTS = 1024
 
 
 class Oversized:
@@ -126,8 +126,8 @@ class LineSplitter:
         if self._size <= self._limit:
             self._parts.append(part)
             self._small_parts = self._small_parts + 1 if len(part) < SMALL_PART else 0
-            if self._small_parts >= MOST_SMALL_PARTS:
-                self._parts[-MOST_SMALL_PARTS:] = [b"".join(self._parts[-MOST_SMALL_PARTS:])]
+            if self._small_parts >= MAX_SMALL_PARTS:
+                self._parts[-MAX_SMALL_PARTS:] = [b"".join(self._parts[-MAX_SMALL_PARTS:])]
                 self._small_parts = 0
             return
         # Beyond the limit, keep only the start and the latest end of the line.

@@ -40,12 +40,12 @@ from mcp_workbench.engine.nesting import MAX_NESTING, brackets_outside_strings, 
 # Decoding a piece takes half a millisecond, whatever it contains; larger ones would not make it faster as a whole.
 PIECE_BYTES: Final = 1 << 15
 # The outline of a message, without its nested values. In any real message, everything but the payload is small.
-MOST_OUTLINE: Final = 1 << 22
+MAX_OUTLINE_BYTES: Final = 1 << 22
 # Objects of at least this size in `params` are split into members as well: `use_tool` has its call in one.
 LARGE_MEMBER: Final = 1 << 16
 # How many commas are tried as the end of a piece before a longer piece is.
 MAX_PIECE_TRIES: Final = 32
-_LONGEST_TAIL: Final = 1 << 12
+_MAX_TAIL_BYTES: Final = 1 << 12
 # Rounds in which all matching pairs of brackets are removed at once, as long as each removes this part of them; the
 # rest is followed run by run.
 _MAX_PAIRING_ROUNDS: Final = 32
@@ -286,7 +286,7 @@ class _Outline:
         """The last comma outside of strings. `stop` is outside of strings too."""
         line, at = self._line, stop
         for _ in range(MAX_PIECE_TRIES):
-            at = line.rfind(b",", max(start, stop - _LONGEST_TAIL), at)
+            at = line.rfind(b",", max(start, stop - _MAX_TAIL_BYTES), at)
             if at < 0:
                 return None
             tail = line[at:stop]
@@ -338,7 +338,7 @@ class _Outline:
         self._parts += [(self._line[start:end], start) for start, end in spans]
         self._kept_brackets = bytes(self._brackets)
         self._size += sum(end - start for start, end in spans)
-        if self._size > MOST_OUTLINE:
+        if self._size > MAX_OUTLINE_BYTES:
             raise _NoMessage("there is more beside its payload than a message can have")
 
 

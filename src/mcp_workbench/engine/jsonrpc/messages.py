@@ -31,7 +31,7 @@ CURRENT_VERSION: Final = b'"2.0"'
 # How a request that breaks the rules is logged: whose it is, what it is, its id, the code and the message.
 REFUSED: Final = "[%s] %s (id %s) is refused with %d: %s"
 # A longer line is read in a thread (`large_messages`), which tells already what is wrong with it.
-LARGEST_EXAMINED: Final = 1 << 20
+MAX_EXAMINED_LINE_BYTES: Final = 1 << 20
 
 encode: Final = Encoder().encode
 # Messages are written in parts, so that large payloads are not copied. A `Raw` is not among them: it has no length.
@@ -154,7 +154,7 @@ class Malformed(Exception):
     def by_client(self, line: bytes) -> Malformed:
         """The same, as the sender of this line is told: JSON that is not a message is an invalid request, and no
         parse error. Servers are not told, and write a lot that is no message."""
-        if self.code != PARSE_ERROR or len(line) > LARGEST_EXAMINED or not is_json(line):
+        if self.code != PARSE_ERROR or len(line) > MAX_EXAMINED_LINE_BYTES or not is_json(line):
             return self
         try:
             members = decode_object(line)

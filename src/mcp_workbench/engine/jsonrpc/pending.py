@@ -26,7 +26,7 @@ DEADLINE_CHECK_INTERVAL: Final = 0.25
 REMIND_INTERVAL: Final = 15.0
 # A check that is later than this was not delayed by work: the process was stopped (a debugger, a snapshot, no memory
 # left) and has yet to read what arrived meanwhile. That time does not count towards any deadline.
-STOPPED_SECONDS: Final = 1.0
+STOPPED_PROCESS_THRESHOLD: Final = 1.0
 
 
 @contextlib.asynccontextmanager
@@ -43,7 +43,7 @@ async def within(seconds: float) -> AsyncIterator[None]:
             nonlocal due, looked_at, timer
             now = loop.time()
             stopped = now - looked_at - DEADLINE_CHECK_INTERVAL
-            if stopped > STOPPED_SECONDS:
+            if stopped > STOPPED_PROCESS_THRESHOLD:
                 due += stopped
             if due <= looked_at:
                 # Overdue at the previous check already, and everything that arrived since has been read.
@@ -240,5 +240,5 @@ class DeadlineTimer:
         self.is_running = False
         looked_at = self.looked_at
         stopped = self._loop.time() - looked_at - DEADLINE_CHECK_INTERVAL
-        if self._check(looked_at, stopped if stopped > STOPPED_SECONDS else 0.0):
+        if self._check(looked_at, stopped if stopped > STOPPED_PROCESS_THRESHOLD else 0.0):
             self.start()

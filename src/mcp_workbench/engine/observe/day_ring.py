@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 BUCKET_SECONDS: Final = 10
-_HOUR: Final = 3600 // BUCKET_SECONDS
+_BUCKETS_PER_HOUR: Final = 3600 // BUCKET_SECONDS
 # Besides the current one.
 HOURS: Final = 24
 # Of all entries, with what Python needs to hold them. A server that is called all the time takes 100 to 200 KiB a day.
@@ -20,8 +20,8 @@ MAX_RING_BYTES: Final = 4 << 20
 # An hour that has lost detail has buckets of a minute.
 COARSE_BUCKETS: Final = 6
 # An outline of the day has a step for each quarter of an hour.
-OUTLINE_SECONDS: Final = 900
-_STEP: Final = OUTLINE_SECONDS // BUCKET_SECONDS
+OUTLINE_STEP_SECONDS: Final = 900
+_BUCKETS_PER_STEP: Final = OUTLINE_STEP_SECONDS // BUCKET_SECONDS
 # A name, its two parts, its entries and its outline in an hour, apart from what is written.
 _NAME_BYTES: Final = 800
 
@@ -44,7 +44,7 @@ class Bucket(NamedTuple):
 class OutlineStep(NamedTuple):
     """What happened to one thing during a quarter of an hour."""
 
-    # Its beginning in seconds, divided by `OUTLINE_SECONDS`.
+    # Its beginning in seconds, divided by `OUTLINE_STEP_SECONDS`.
     number: int
     calls: int
     errors: int
@@ -72,7 +72,7 @@ class DayRing:
 
     def add(self, label: Label, bucket: Bucket) -> None:
         """Add to what a bucket has. One that is older than the newest hour counts as that hour's first."""
-        number = bucket.number // _HOUR
+        number = bucket.number // _BUCKETS_PER_HOUR
         if not self._hours or self._hours[-1].number < number:
             self._hours.append(_Hour(number))
             while self._hours[0].number < number - HOURS:
@@ -81,14 +81,14 @@ class DayRing:
         entries = hour.entries.get(label)
         if entries is None:
             entries = hour.entries[label] = bytearray()
-            hour.outlines[label] = [0] * (2 * _HOUR // _STEP)
+            hour.outlines[label] = [0] * (2 * _BUCKETS_PER_HOUR // _BUCKETS_PER_STEP)
             self._grow(hour, _NAME_BYTES + len(label[0]) + len(label[1]))
         before = len(entries)
-        within = max(0, bucket.number - hour.number * _HOUR)
+        within = max(0, bucket.number - hour.number * _BUCKETS_PER_HOUR)
         _write(entries, bucket._replace(number=within))
         outline = hour.outlines[label]
-        outline[within // _STEP * 2] += bucket.calls
-        outline[within // _STEP * 2 + 1] += bucket.errors
+        outline[within // _BUCKETS_PER_STEP * 2] += bucket.calls
+        outline[within // _BUCKETS_PER_STEP * 2 + 1] += bucket.errors
         self._grow(hour, len(entries) - before)
         while self.size > self._max_bytes:
             self._shrink()
@@ -121,16 +121,18 @@ class DayRing:
         for hour in self._hours:
             entries = hour.entries.get(label)
             if entries is not None:
-                found += _merged(_read(entries, hour.number * _HOUR), 1)
+                found += _merged(_read(entries, hour.number * _BUCKETS_PER_HOUR), 1)
         return found
 
     def outline(self, label: Label) -> list[OutlineStep]:
         """The quarters of hours in which something was called, oldest first."""
         return [
-            OutlineStep(hour.number * (_HOUR // _STEP) + step, outline[2 * step], outline[2 * step + 1])
+            OutlineStep(
+                hour.number * (_BUCKETS_PER_HOUR // _BUCKETS_PER_STEP) + step, outline[2 * step], outline[2 * step + 1]
+            )
             for hour in self._hours
             if (outline := hour.outlines.get(label)) is not None
-            for step in range(_HOUR // _STEP)
+            for step in range(_BUCKETS_PER_HOUR // _BUCKETS_PER_STEP)
             if outline[2 * step]
         ]
 

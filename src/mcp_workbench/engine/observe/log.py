@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 LogFormat = Literal["text", "json"]
 # The maximum number of similar lines, of tracebacks, and of all lines within a minute.
-MOST_ALIKE: Final = 20
-MOST_TRACEBACKS: Final = 10
-MOST_LINES_A_MINUTE: Final = 1000
+MAX_SIMILAR_LINES: Final = 20
+MAX_SIMILAR_TRACEBACKS: Final = 10
+MAX_LINES_PER_MINUTE: Final = 1000
 _MINUTE: Final = 60.0
-_LONGEST_SUBJECT: Final = 200
+_MAX_LOG_SUBJECT_LENGTH: Final = 200
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
@@ -58,9 +58,9 @@ class RepetitionLimit(logging.Filter):
         alike = self._alike.get(kind, 0) + 1
         self._tracebacks += bool(record.exc_info)
         if (
-            alike > MOST_ALIKE
-            or (record.exc_info and self._tracebacks > MOST_TRACEBACKS)
-            or self._lines >= MOST_LINES_A_MINUTE
+            alike > MAX_SIMILAR_LINES
+            or (record.exc_info and self._tracebacks > MAX_SIMILAR_TRACEBACKS)
+            or self._lines >= MAX_LINES_PER_MINUTE
         ):
             self._left_out += 1
             return False
@@ -70,7 +70,7 @@ class RepetitionLimit(logging.Filter):
         if self._left_out:
             notes.append(f"{self._left_out} lines were not logged before this one")
             self._left_out = 0
-        if alike == MOST_ALIKE:
+        if alike == MAX_SIMILAR_LINES:
             notes.append("more like this are not logged within this minute")
         if notes:
             record.msg, record.args = f"{record.getMessage()} ({'; '.join(notes)})", ()
@@ -79,7 +79,7 @@ class RepetitionLimit(logging.Filter):
 
 def _subject(record: logging.LogRecord) -> str:
     first = record.args[0] if isinstance(record.args, tuple) and record.args else ""
-    return first[:_LONGEST_SUBJECT] if isinstance(first, str) else ""
+    return first[:_MAX_LOG_SUBJECT_LENGTH] if isinstance(first, str) else ""
 
 
 class _TextFormatter(logging.Formatter):

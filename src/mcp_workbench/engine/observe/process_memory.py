@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 # `ps` lists all processes in milliseconds.
-PS_SECONDS: Final = 5.0
+PS_TIMEOUT: Final = 5.0
 
 
 def memory_of(groups: Collection[int]) -> dict[int, int]:
@@ -45,7 +45,7 @@ def _from_proc() -> list[tuple[int, int]]:
 
 def _from_ps() -> list[tuple[int, int]]:
     try:
-        done = subprocess.run(["ps", "-axo", "pgid=,rss="], capture_output=True, timeout=PS_SECONDS)
+        done = subprocess.run(["ps", "-axo", "pgid=,rss="], capture_output=True, timeout=PS_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired):
         return []
     rows = [line.split() for line in done.stdout.splitlines()]

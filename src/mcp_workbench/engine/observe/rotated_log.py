@@ -7,7 +7,7 @@ import os
 from typing import Final
 
 # About ten thousand lines; there are at most two such files.
-LARGEST_LOG: Final = 4 * 1024 * 1024
+MAX_LOG_FILE_BYTES: Final = 4 * 1024 * 1024
 OLD: Final = ".1"
 
 
@@ -24,7 +24,7 @@ class RotatedLog:
         with contextlib.suppress(OSError):
             if self._descriptor < 0:
                 self._open()
-            elif self._size + len(data) > LARGEST_LOG:
+            elif self._size + len(data) > MAX_LOG_FILE_BYTES:
                 os.replace(self._path, self._path + OLD)
                 self.close()
                 self._open()

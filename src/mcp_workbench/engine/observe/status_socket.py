@@ -22,11 +22,11 @@ READ_BYTES: Final = 4 * 1024 * 1024
 # The file name of the socket for `top`, after the process id.
 WATCH_SUFFIX: Final = "watch.sock"
 # Both processes are on the same machine.
-ANSWER_SECONDS: Final = 2.0
+LOCAL_ANSWER_TIMEOUT: Final = 2.0
 
 
 # The time to read from the disk before the answer: a disk that hangs must not keep users from seeing the status.
-LOOK_UP_SECONDS: Final = 1.0
+STATUS_LOOK_UP_TIMEOUT: Final = 1.0
 
 # What every report has.
 EXPECTED: Final = frozenset(("pid", "config", "face", "uptimeSeconds", "servers"))
@@ -75,11 +75,11 @@ class StatusSocket:
             writer.close()
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_UP_SECONDS):
+            async with asyncio.timeout(STATUS_LOOK_UP_TIMEOUT):
                 await self._look_up()
         with contextlib.suppress(OSError, TimeoutError):
             writer.write(self._status())
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(LOCAL_ANSWER_TIMEOUT):
                 await writer.drain()
         writer.close()
 
@@ -103,7 +103,7 @@ async def query_all() -> dict[int, bytes]:
 
 async def _query(path: str) -> bytes | None:
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(LOCAL_ANSWER_TIMEOUT):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
                 if is_posing(writer.get_extra_info("socket")):

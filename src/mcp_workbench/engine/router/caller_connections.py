@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # If a server speaks a different era than expected, the connection is looked up again: once for the other era, and again
 # if the server has been replaced meanwhile.
-MOST_HANDSHAKES: Final = 4
+MAX_CONCURRENT_HANDSHAKES: Final = 4
 CHANGES_ERAS: Final = "the server speaks a different era of MCP each time it starts"
 
 
@@ -55,7 +55,7 @@ class CallerConnections:
 
         The handshake may show that the server speaks other eras than expected; then the call uses another connection.
         """
-        for _ in range(MOST_HANDSHAKES):
+        for _ in range(MAX_CONCURRENT_HANDSHAKES):
             connection = self.for_use(entry, call)
             await connection.ensure_ready()
             if connection is self.for_use(entry, call):

@@ -33,7 +33,7 @@ FIRST_LIST_PATIENCE: Final = 3.0
 # clients that try both eras wait a few seconds for each.
 INTRODUCTION_TIMEOUT: Final = 1.0
 # Reading a cache takes milliseconds. If the disk does not respond, the servers are listed instead.
-CACHE_SECONDS: Final = 10.0
+CACHE_READ_TIMEOUT: Final = 10.0
 # How many servers are started at once to be listed.
 STARTS_AT_ONCE: Final = 8
 # Cached lists that are older are fetched again in the background, one server after another, after this delay.
@@ -171,7 +171,7 @@ class Lists:
         from mcp_workbench.engine.blocking_work import aside
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CACHE_SECONDS):
+            async with asyncio.timeout(CACHE_READ_TIMEOUT):
                 for entry, state in (await aside(lambda: {each: each.manifest_state() for each in unread})).items():
                     entry.note_stored(state)
         # What has no manifest, or a disk that does not respond.
@@ -187,12 +187,12 @@ class Lists:
         from mcp_workbench.engine.blocking_work import aside
 
         try:
-            async with asyncio.timeout(CACHE_SECONDS):
+            async with asyncio.timeout(CACHE_READ_TIMEOUT):
                 names, manifests = await aside(lambda: (held_names.read(), read_manifests(unread)))
         except TimeoutError:
             log.warning(
                 "the cache of what servers offer could not be read within %g s; asking the servers instead",
-                CACHE_SECONDS,
+                CACHE_READ_TIMEOUT,
             )
             names, manifests = None, dict.fromkeys(unread, Manifest(None, asks=False))
         held_names.take(names)

@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 LARGE_TO_SHORTEN: Final = 256 * 1024
 NO_RESOURCES: Final[Mapping[str, Callable[[View], bytes]]] = {}
 # A result that is smaller may say everything twice, as text and as structured content.
-LEAST_TO_SAY_ONCE: Final = 1024
+MIN_DEDUPLICATED_BYTES: Final = 1024
 _twice: Final = re.compile(rb'"structuredContent"').search
 # In the capabilities of clients that show user interfaces of tools.
 APPS: Final = b"io.modelcontextprotocol/ui"
@@ -540,7 +540,9 @@ class Router:
                 result = Raw(decision.rewrite(result))
         # No token is shorter than a byte, so most results fit without a look at them.
         size, budget = len(result), decision.result_budget
-        if not budget or (size <= budget and not decision.select and not (size > LEAST_TO_SAY_ONCE and _twice(result))):
+        if not budget or (
+            size <= budget and not decision.select and not (size > MIN_DEDUPLICATED_BYTES and _twice(result))
+        ):
             call.pass_on(result)
         elif len(result) > LARGE_TO_SHORTEN:
             self.start_for(call, self._shorten_aside(call, decision, result))

@@ -44,14 +44,14 @@ from mcp_workbench.errors import WorkbenchError
 
 log = logging.getLogger(__name__)
 # The maximum number of notifications that steps hold. The limit on calls does not include them, and clients send few.
-MOST_HELD_NOTIFICATIONS: Final = 100
+MAX_HELD_NOTIFICATIONS: Final = 100
 RESULT_NOT_JUDGED: Final = "a check of this result failed, so it is withheld; the log of the workbench says why"
 # Marks the results in which faces report an error.
 IS_ERROR: Final = b'"isError":true'
 # Recorded instead of a rule, for an unknown item or invalid arguments.
 NOT_FOUND: Final = "face"
 # The maximum number of cached descriptions of calls: most clients use the same few tools.
-MOST_ORIGINS: Final = 1024
+MAX_CACHED_ORIGINS: Final = 1024
 # Why a result must be kept from its client; None if it need not.
 JudgeResult = Callable[[Raw], Denial | None]
 read_text: Final = Decoder(str).decode
@@ -247,7 +247,7 @@ class StepRunner:
 
     def _new_origin(self, key: object, call: RoutedCall, decision: Forward) -> GuardedRequest:
         """Describe the requester and the item, once for all equal calls."""
-        if len(self._origins) >= MOST_ORIGINS:
+        if len(self._origins) >= MAX_CACHED_ORIGINS:
             self._origins.clear()
         found = self._origins[key] = self._describe(call, call.method, decision.entry, decision.item, b"")
         return found
@@ -441,11 +441,11 @@ class StepRunner:
         if not isinstance(verdict, Held):
             _finish_notification(passage, verdict, send)
         # A notification has no response, so the client need not learn that it was dropped.
-        elif self._held_notifications >= MOST_HELD_NOTIFICATIONS:
+        elif self._held_notifications >= MAX_HELD_NOTIFICATIONS:
             log.warning(
                 "dropped `%s` from a client: %d notifications are waiting already",
                 method[:100],
-                MOST_HELD_NOTIFICATIONS,
+                MAX_HELD_NOTIFICATIONS,
             )
             passage.end("cancelled")
         else:

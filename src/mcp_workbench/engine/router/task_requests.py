@@ -45,7 +45,7 @@ METHOD: Final = "tasks/list"
 # The time for one server's page, including its start: a server that hangs must not hold back the tasks of all others.
 PAGE_PATIENCE: Final = 10.0
 # The maximum number of tasks on one page of one server, because we record their ids. Servers can use more pages.
-MOST_ON_PAGE: Final = 1000
+MAX_TASKS_PER_PAGE: Final = 1000
 # The member of a list's `_meta` with the servers whose tasks are missing, and why.
 UNAVAILABLE_META: Final = "mcp-workbench/unavailable"
 BAD_CURSOR: Final = "`cursor` was not given out here; list the tasks from the beginning"
@@ -298,8 +298,8 @@ class TaskLists:
             page = await asyncio.to_thread(_decode_page, result)
         except (DecodeError, ValidationError) as error:
             raise DownstreamError(f"its tasks cannot be listed: {error}") from None
-        if len(page.tasks) > MOST_ON_PAGE:
-            raise DownstreamError(f"its tasks cannot be listed: more than {MOST_ON_PAGE} on one page")
+        if len(page.tasks) > MAX_TASKS_PER_PAGE:
+            raise DownstreamError(f"its tasks cannot be listed: more than {MAX_TASKS_PER_PAGE} on one page")
         return page
 
 

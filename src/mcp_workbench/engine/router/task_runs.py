@@ -43,11 +43,11 @@ FIRST_POLL_INTERVAL: Final = 0.5
 LAST_POLL_INTERVAL: Final = 5.0
 POLL_TIMEOUT: Final = 30.0
 # How long a server is kept running for a task that is not done: until it is asked again.
-HOLD_SECONDS: Final = 2 * (MAX_POLL_INTERVAL + POLL_TIMEOUT)
+TASK_HOLD_LIFETIME: Final = 2 * (MAX_POLL_INTERVAL + POLL_TIMEOUT)
 # A server that does not tell the state of a task this often in succession has lost it.
 MAX_FAILED_POLLS: Final = 3
 # How long clients wait for a call of which this is not known: the default of the official TypeScript SDK.
-USUAL_CALL_SECONDS: Final = 60.0
+USUAL_CALL_TIMEOUT: Final = 60.0
 # Answered this much before the client would give up.
 ANSWER_MARGIN: Final = 5.0
 # In place of the result until there is one.
@@ -127,7 +127,7 @@ class TaskRun:
         while state.status == "working" or (state.status == "input_required" and self._is_extension):
             if monotonic() > deadline:
                 raise self._overdue(state)
-            self._hold_server(HOLD_SECONDS if state.status == "working" else deadline - monotonic())
+            self._hold_server(TASK_HOLD_LIFETIME if state.status == "working" else deadline - monotonic())
             if state.status == "input_required":
                 try:
                     async with asyncio.timeout(deadline - monotonic()):
@@ -285,7 +285,7 @@ class TaskRun:
         client = call.view.face.recognise(call.introduction[0])
         if client.progress_extends and call.progress_token is not None:
             return None
-        seconds = float(client.call_seconds or USUAL_CALL_SECONDS)
+        seconds = float(client.call_seconds or USUAL_CALL_TIMEOUT)
         return self._began + seconds - ANSWER_MARGIN - monotonic()
 
     def _results(self) -> KeptResults | None:

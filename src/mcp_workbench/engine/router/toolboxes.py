@@ -25,7 +25,7 @@ from mcp_workbench.errors import StillStarting, WorkbenchError
 SEARCH_PATIENCE: Final = 10.0
 # A catalogue that changes while it is being indexed is indexed again. At most this often, which includes reading the
 # manifests that have changed, those of all servers for a new index, and those of what was found.
-MOST_PREPARATIONS: Final = 5
+MAX_PREPARATIONS: Final = 5
 
 
 class Toolboxes:
@@ -64,7 +64,7 @@ class Toolboxes:
         ):
             # A new configuration has replaced some of them meanwhile.
             return face.resolve_tool(call.view, call.params)
-        for _ in range(MOST_PREPARATIONS):
+        for _ in range(MAX_PREPARATIONS):
             preparation = face.preparation(call.view, request, failures)
             if preparation is None:
                 break

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from mcp_workbench.engine.sandbox.egress_rules import EgressRules
 from mcp_workbench.engine.sandbox.sandbox import OnRefused, RefusedHost
 from mcp_workbench.engine.transport.http.client.dialing import (
-    CONNECT_SECONDS,
+    HTTP_CONNECT_TIMEOUT,
     AddressInfo,
     DialFailed,
     connect_to,
@@ -170,7 +170,7 @@ class EgressProxy:
             self._refuse(host, port, refusal)
             rules = rules.and_also(refusal.entry)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(HTTP_CONNECT_TIMEOUT):
                 found = await self._looked_up(host, port)
                 judged = [(each, rules.address_refusal(host, port, each[4][0])) for each in found]
                 allowed = [each for each, why in judged if why is None]
@@ -182,7 +182,7 @@ class EgressProxy:
             why = "its name cannot be resolved" if error.stage == "name" else "it cannot be connected to"
             raise _ProxyAnswer(502, f"`{host}`: {why}") from None
         except TimeoutError:
-            raise _ProxyAnswer(502, f"`{host}` did not answer within {CONNECT_SECONDS:g} s") from None
+            raise _ProxyAnswer(502, f"`{host}` did not answer within {HTTP_CONNECT_TIMEOUT:g} s") from None
 
     async def _looked_up(self, host: str, port: int) -> list[AddressInfo]:
         slots = self._looking_up

@@ -76,7 +76,7 @@ NOT_FOR_RETRYING_CLIENTS: Final = frozenset({"notifications/elicitation/complete
 
 _decode_progress: Final = Decoder(float).decode
 # Progress has to increase with each notification (*Progress*), and the server's next value should still be higher.
-_STEP: Final = 1e-6
+_PROGRESS_STEP: Final = 1e-6
 
 
 def progress_in(fields: dict[str, Raw]) -> float:
@@ -362,7 +362,7 @@ class ClientCall(Struct, eq=False):
     def report(self, done: int, total: int, message: str = "") -> None:
         """Notify the client how many of the calls made for this one have ended."""
         if self.progress_token is not None and not self._is_away:
-            self.progress = max(self.progress + _STEP, float(done))
+            self.progress = max(self.progress + _PROGRESS_STEP, float(done))
             fields: dict[str, object] = {PROGRESS_TOKEN: self.progress_token, "progress": self.progress}
             fields |= {"total": total} if total else {}
             fields |= {"message": message} if message else {}
@@ -371,7 +371,7 @@ class ClientCall(Struct, eq=False):
     def progress_within(self, message: Raw | None) -> None:
         """Pass on what a server says about a call made for this one."""
         if self.progress_token is not None and not self._is_away:
-            self.progress += max(abs(self.progress), 1.0) * _STEP
+            self.progress += max(abs(self.progress), 1.0) * _PROGRESS_STEP
             fields = {PROGRESS_TOKEN: self.progress_token, "progress": self.progress}
             fields |= {} if message is None else {"message": message}
             self.session.notify("notifications/progress", messages.encode(fields), self.id)
@@ -648,7 +648,7 @@ def keep_waiting(call: ClientCall) -> None:
     """Notify the client that its call is still running, if that makes it wait longer."""
     if call.progress_token is None or not call.view.face.recognise(call.client_info).progress_extends:
         return
-    call.progress += max(abs(call.progress), 1.0) * _STEP
+    call.progress += max(abs(call.progress), 1.0) * _PROGRESS_STEP
     fields = {
         PROGRESS_TOKEN: call.progress_token,
         "progress": call.progress,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.router.task_requests import TaskSubscription
 
 # Seconds between two notifications about the same list, because clients fetch it again each time.
-LEAST_PAUSE: Final = 1.0
+MIN_NOTIFICATION_INTERVAL: Final = 1.0
 # A client needs one; each costs a subscription at every server whose resources are in its filter.
 MAX_CLIENT_STREAMS: Final = 100
 # Notifications that arrive before the acknowledgement are kept, but a server may not fill our memory with them.
@@ -165,7 +165,7 @@ class ListChangeNotifier:
             if self._not_before.get(kind, 0.0) <= now:
                 self._pending.discard(kind)
                 if self._notify(kind):
-                    self._not_before[kind] = now + LEAST_PAUSE
+                    self._not_before[kind] = now + MIN_NOTIFICATION_INTERVAL
         if self._pending:
             wait = min(self._not_before[kind] for kind in self._pending) - now
             self._timer = loop.call_later(wait, self._flush)

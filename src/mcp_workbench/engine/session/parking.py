@@ -23,7 +23,7 @@ from msgspec.json import decode
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, encode
 from mcp_workbench.engine.protocol.results import ASKING
 from mcp_workbench.engine.protocol.sealed_state import BadState, Sealed, Sealer
-from mcp_workbench.engine.session.questions import MOST_QUESTIONS, BadQuestion, why_not
+from mcp_workbench.engine.session.questions import MAX_QUESTIONS_PER_CALL, BadQuestion, why_not
 from mcp_workbench.errors import DownstreamError
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.steps import Denial
 
 # How long a client may take to retry, and so how long its user has for the form.
-PARKED_SECONDS: Final = 600.0
+PARKED_CALL_LIFETIME: Final = 600.0
 # The maximum number of parked calls of one principal.
-MOST_PARKED: Final = 100
+MAX_PARKED_CALLS: Final = 100
 # The maximum memory of all of them: questions of servers, answers sent in advance, and results that wait.
-MOST_PARKED_BYTES: Final = 128 * 1024 * 1024
+MAX_PARKED_BYTES: Final = 128 * 1024 * 1024
 # The maximum number of unused states of one principal for calls that are made again. Each can be used once; beyond the
 # limit, the oldest become invalid.
-MOST_STATES: Final = 1000
+MAX_UNUSED_STATES: Final = 1000
 # The prefix of the key of such a state, for which nothing is parked.
 _NOT_PARKED: Final = "-"
 # Questions that a server asks concurrently are sent to the client together: after a pause, or at the latest after this
@@ -49,7 +49,7 @@ GATHER_AT_LATEST: Final = 0.25
 # The member of a question's `_meta` in which a legacy server may choose the key of the question in `inputRequests`.
 # Modern servers choose their keys; with this, a server written for both eras can use the same keys behind us.
 INPUT_KEY: Final = "mcp-workbench/inputKey"
-MOST_KEY_CHARACTERS: Final = 100
+MAX_INPUT_KEY_LENGTH: Final = 100
 USED_ALREADY: Final = "`requestState` has already been used, or its call has ended"
 
 
@@ -103,7 +103,7 @@ class Parking:
     """All parked calls of this process."""
 
     def __init__(self) -> None:
-        self.seconds = PARKED_SECONDS
+        self.seconds = PARKED_CALL_LIFETIME
         self._parked: dict[str, Parked] = {}
         self._counts: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
@@ -153,12 +153,12 @@ class Parking:
     ) -> str | None:
         """Add a question to the client of this call, and park the call. Returns why that is not possible."""
         parked = call.parked
-        if parked is None and self._counts[call.view.principal] >= MOST_PARKED:
-            return f"{MOST_PARKED} calls of this client are already waiting for its answers"
-        if parked is not None and len(parked.questions) >= MOST_QUESTIONS:
-            return f"{MOST_QUESTIONS} questions of this call are already waiting for an answer"
+        if parked is None and self._counts[call.view.principal] >= MAX_PARKED_CALLS:
+            return f"{MAX_PARKED_CALLS} calls of this client are already waiting for its answers"
+        if parked is not None and len(parked.questions) >= MAX_QUESTIONS_PER_CALL:
+            return f"{MAX_QUESTIONS_PER_CALL} questions of this call are already waiting for an answer"
         if not self._has_room(call, 0 if params is None else len(bytes(params))):
-            return f"calls of this client that wait for its answers hold {MOST_PARKED_BYTES} bytes already"
+            return f"calls of this client that wait for its answers hold {MAX_PARKED_BYTES} bytes already"
         if parked is None:
             parked = Parked(os.urandom(16).hex(), call, call.digest())
             self._parked[parked.key] = call.parked = parked
@@ -184,7 +184,7 @@ class Parking:
         parked.outcome = (kind, payload)
 
     def _has_room(self, call: ClientCall, size: int) -> bool:
-        return self._bytes[call.view.principal] + size <= MOST_PARKED_BYTES
+        return self._bytes[call.view.principal] + size <= MAX_PARKED_BYTES
 
     def _hold(self, parked: Parked, size: int) -> None:
         parked.held_bytes += size
@@ -256,7 +256,7 @@ class Parking:
         key = _NOT_PARKED + os.urandom(16).hex()
         unused = self._unused.setdefault(call.view.principal, {})
         unused[key] = None
-        if len(unused) > MOST_STATES:
+        if len(unused) > MAX_UNUSED_STATES:
             del unused[next(iter(unused))]
         return self._sealer.seal(self._sealed(call, key, 0, call.digest()))
 
@@ -362,7 +362,7 @@ def _input_key(params: Raw | None) -> str | None:
         key = decode(decode_object(decode_object(params)["_meta"])[INPUT_KEY], type=str)
     except (DecodeError, ValidationError, KeyError):
         return None
-    return key[:MOST_KEY_CHARACTERS] or None
+    return key[:MAX_INPUT_KEY_LENGTH] or None
 
 
 def _given_already(call: ClientCall, params: Raw | None) -> bytes | None:

@@ -36,7 +36,7 @@ NEEDED_CAPABILITY: Final = {
     "elicitation/create": "elicitation",
 }
 # The maximum number of open questions of one call. People answer them one by one.
-MOST_QUESTIONS: Final = 20
+MAX_QUESTIONS_PER_CALL: Final = 20
 TOO_LATE: Final = "the client did not answer in time"
 
 

@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.downstream.sharing import EVERYTHING, withheld
 from mcp_workbench.engine.jsonrpc.messages import encode, read_error
-from mcp_workbench.engine.session.questions import MOST_QUESTIONS
+from mcp_workbench.engine.session.questions import MAX_QUESTIONS_PER_CALL
 from mcp_workbench.errors import DownstreamError
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ async def answers_to(call: ClientCall, asked: ClientCall, needed: InputNeeded) -
     requests = needed.inputRequests
     if withheld(entry.config) is EVERYTHING:
         raise DownstreamError("its configuration says that this server may not ask")
-    if len(requests) > MOST_QUESTIONS:
+    if len(requests) > MAX_QUESTIONS_PER_CALL:
         raise DownstreamError(
-            f"the server asks {len(requests)} questions at once; more than {MOST_QUESTIONS} are not passed on"
+            f"the server asks {len(requests)} questions at once; more than {MAX_QUESTIONS_PER_CALL} are not passed on"
         )
     asker = _Asker(entry.label)
     loop = asyncio.get_running_loop()

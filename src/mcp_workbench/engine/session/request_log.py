@@ -14,7 +14,7 @@ from msgspec import Raw, field
 from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, Part, decode_string
 from mcp_workbench.engine.session.client_call import ClientCall
 from mcp_workbench.engine.session.client_name import whose
-from mcp_workbench.engine.session.session import LONGEST_LOGGED, Session
+from mcp_workbench.engine.session.session import MAX_LOGGED_LENGTH, Session
 from mcp_workbench.engine.steps import call_id
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class LoggedSession(Session, eq=False):
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
         named = next((f" `{_text(params[key])}`" for key in NAMED_BY if key in params), "")
-        log.debug("[%s] → %s%s (id %s)", self.whose, method[:LONGEST_LOGGED], named, _id(id))
+        log.debug("[%s] → %s%s (id %s)", self.whose, method[:MAX_LOGGED_LENGTH], named, _id(id))
         self.arrived.setdefault(id, time.monotonic())
         super().on_request(id, method, params)
         if id not in self.calls and id not in self.streams:
@@ -51,11 +51,11 @@ class LoggedSession(Session, eq=False):
 
 
 def _id(id: bytes) -> str:
-    return id[:LONGEST_LOGGED].decode(errors="replace")
+    return id[:MAX_LOGGED_LENGTH].decode(errors="replace")
 
 
 def _text(raw: Raw) -> str:
     try:
-        return decode_string(raw)[:LONGEST_LOGGED]
+        return decode_string(raw)[:MAX_LOGGED_LENGTH]
     except UNREADABLE:
         return "…"

@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode, read_error
 from mcp_workbench.engine.jsonrpc.pending import Exchange
-from mcp_workbench.engine.session.questions import MOST_QUESTIONS, BadQuestion, members_of, mode_of, why_not
+from mcp_workbench.engine.session.questions import MAX_QUESTIONS_PER_CALL, BadQuestion, members_of, mode_of, why_not
 from mcp_workbench.errors import DownstreamError, WorkbenchError
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ class Round:
         requests = self._wanted.inputRequests
         if not requests and self._wanted.requestState is None:
             return UNNAMED_INPUT
-        if len(requests) > MOST_QUESTIONS:
-            return f"the server asks {len(requests)} questions at once; more than {MOST_QUESTIONS} are not passed on"
+        if len(requests) > MAX_QUESTIONS_PER_CALL:
+            asked = len(requests)
+            return f"the server asks {asked} questions at once; more than {MAX_QUESTIONS_PER_CALL} are not passed on"
         capabilities = decode_object(self._call.session.caller.capabilities)
         reasons = (why_not(capabilities, request.method, request.params) for request in requests.values())
         found = next((reason for reason in reasons if reason is not None), None)

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 # The maximum number of requests in flight of one client. Far more than agents need; it limits our memory.
-MOST_CALLS: Final = 10_000
+MAX_CLIENT_CALLS: Final = 10_000
 # Shorter answers are joined with what we put around them; longer ones are not copied here.
 SHORT_ANSWER: Final = 8 * 1024
 # How much of a method or an id is logged.
-LONGEST_LOGGED: Final = 100
+MAX_LOGGED_LENGTH: Final = 100
 # A client with more unsent bytes than this gets no notifications.
-MOST_UNSENT_FOR_NOTIFICATIONS: Final = 4 * 1024 * 1024
+MAX_UNSENT_BYTES_FOR_NOTIFICATIONS: Final = 4 * 1024 * 1024
 UNDER_WAY: Final = "a request with this id is still in progress"
 UNSTAMPED: Final = (
     "`_meta` lacks `io.modelcontextprotocol/protocolVersion`; stamp each request (MCP 2026-07-28), or send "
@@ -318,8 +318,8 @@ class Session(Struct, eq=False):
         if self.is_draining:
             self._refuse(id, INTERNAL_ERROR, "the workbench is shutting down", what=method)
             return None
-        if len(self.calls) >= MOST_CALLS:
-            self._refuse(id, INTERNAL_ERROR, f"more than {MOST_CALLS} requests in flight", what=method)
+        if len(self.calls) >= MAX_CLIENT_CALLS:
+            self._refuse(id, INTERNAL_ERROR, f"more than {MAX_CLIENT_CALLS} requests in flight", what=method)
             return None
         stamp = NO_STAMP if meta is None else read_stamp(meta)
         if type(stamp) is BadStamp:
@@ -441,7 +441,7 @@ class Session(Struct, eq=False):
 
         A client that does not read gets none: they would pile up, and only responses are required.
         """
-        if self._link.unsent_bytes > MOST_UNSENT_FOR_NOTIFICATIONS:
+        if self._link.unsent_bytes > MAX_UNSENT_BYTES_FOR_NOTIFICATIONS:
             return
         self.send(messages.notification(method, params), about)
 
@@ -476,8 +476,8 @@ class Session(Struct, eq=False):
         if code != INTERNAL_ERROR:
             # Clients offer a revision to find out whether we speak it.
             level = logging.INFO if code == UNSUPPORTED_PROTOCOL_VERSION else logging.WARNING
-            shown = "none" if id is None else id[:LONGEST_LOGGED].decode(errors="replace")
-            log.log(level, REFUSED, self.whose, what[:LONGEST_LOGGED], shown, code, message)
+            shown = "none" if id is None else id[:MAX_LOGGED_LENGTH].decode(errors="replace")
+            log.log(level, REFUSED, self.whose, what[:MAX_LOGGED_LENGTH], shown, code, message)
         self._link.send(messages.error_response(id, code, message, data))
 
     def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:

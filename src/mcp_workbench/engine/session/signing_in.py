@@ -20,7 +20,7 @@ from mcp_workbench.engine.jsonrpc.pending import Exchange
 from mcp_workbench.engine.protocol.constants import ANSWERS_INPUT_REQUIRED, URL_ELICITATION_REQUIRED
 from mcp_workbench.engine.protocol.results import may_mention, meta_of
 from mcp_workbench.engine.session.parking import input_required
-from mcp_workbench.engine.session.questions import MOST_QUESTIONS, members_of, unreadable
+from mcp_workbench.engine.session.questions import MAX_QUESTIONS_PER_CALL, members_of, unreadable
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 
 if TYPE_CHECKING:
@@ -223,7 +223,11 @@ def asks_for_visit(call: ClientCall, error: Raw) -> bool:
         pages = _decode_pages(read.data).elicitations
     except (DecodeError, ValidationError):
         return False
-    if "url" not in declared or not 0 < len(pages) <= MOST_QUESTIONS or call.method not in ANSWERS_INPUT_REQUIRED:
+    if (
+        "url" not in declared
+        or not 0 < len(pages) <= MAX_QUESTIONS_PER_CALL
+        or call.method not in ANSWERS_INPUT_REQUIRED
+    ):
         return False
     asked = {
         f"question-{number}": Raw(messages.encode({"method": "elicitation/create", "params": page}))

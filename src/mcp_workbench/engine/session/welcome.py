@@ -22,7 +22,7 @@ STABLE_TTL_MS: Final = 300_000
 CHANGING_TTL_MS: Final = 0
 # A larger `clientInfo` is ignored, because it is kept as long as the client is connected. Real ones have a few hundred
 # bytes.
-MOST_CLIENT_INFO: Final = 16 * 1024
+MAX_CLIENT_INFO_BYTES: Final = 16 * 1024
 # What clients show for us, unless the user chose another name.
 OWN_NAME: Final = "mcp-workbench"
 TITLE: Final = "MCP Workbench"
@@ -60,7 +60,7 @@ def read_initialize(members: dict[str, Raw]) -> IntroducedClient:
         raise BadInitialize(TOO_CAPABLE)
     info = bytes(params.clientInfo)
     # A client with a long `clientInfo` is not refused, just not recognised.
-    return IntroducedClient(params.protocolVersion, capabilities, info if len(info) <= MOST_CLIENT_INFO else b"{}")
+    return IntroducedClient(params.protocolVersion, capabilities, info if len(info) <= MAX_CLIENT_INFO_BYTES else b"{}")
 
 
 class Welcome:

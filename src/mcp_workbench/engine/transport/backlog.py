@@ -10,7 +10,7 @@ from typing import Final
 
 from mcp_workbench.errors import DownstreamError
 
-MOST_UNSENT_BYTES: Final = 256 * 1024 * 1024
+MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # Small messages have an additional reserve, so that large requests of one client do not block the others.
 SMALL_MESSAGE: Final = 64 * 1024
 RESERVED_BYTES: Final = 16 * 1024 * 1024
@@ -18,7 +18,7 @@ RESERVED_BYTES: Final = 16 * 1024 * 1024
 
 def fits(unsent: int, size: int) -> bool:
     """Whether a message of this size may be queued; `unsent` is what is queued, the message included."""
-    return unsent <= MOST_UNSENT_BYTES or (size <= SMALL_MESSAGE and unsent <= MOST_UNSENT_BYTES + RESERVED_BYTES)
+    return unsent <= MAX_UNSENT_BYTES or (size <= SMALL_MESSAGE and unsent <= MAX_UNSENT_BYTES + RESERVED_BYTES)
 
 
 def refusal(unsent: int, size: int) -> DownstreamError:

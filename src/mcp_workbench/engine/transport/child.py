@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Part, error_response, find_id, looks_like_answer
-from mcp_workbench.engine.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
+from mcp_workbench.engine.transport.backlog import MAX_UNSENT_BYTES, fits, refusal
 from mcp_workbench.engine.transport.confinement import AS_GUARDED, CannotConfine, Companion, Launch, start_confined
 from mcp_workbench.engine.transport.lines import LineFeed
 from mcp_workbench.engine.transport.link import Receiver
@@ -42,8 +42,8 @@ LAST_OUTPUT_GRACE: Final = 0.1
 EXIT_STATUS_GRACE: Final = 0.5
 OURSELVES: Final = "mcp-workbench"
 # A server that has read nothing for as long as a call may take by default, while its queue is full, is hung.
-UNREAD_SECONDS: Final = 120.0
-_LONGEST_HEAD: Final = 300
+UNREAD_STDIN_TIMEOUT: Final = 120.0
+_MAX_LOGGED_HEAD: Final = 300
 
 
 class ChildLink:
@@ -88,7 +88,7 @@ class ChildLink:
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         writer = self._writer
         writer.write_line(parts)
-        if writer.unsent_bytes > MOST_UNSENT_BYTES:
+        if writer.unsent_bytes > MAX_UNSENT_BYTES:
             self._make_it_fit(parts)
 
     @property
@@ -143,13 +143,13 @@ class ChildLink:
             return
         self._writer.take_back(len(parts) + 1)
         self._refuse(message)
-        if self._writer.stalled_seconds() >= UNREAD_SECONDS:
+        if self._writer.stalled_seconds() >= UNREAD_STDIN_TIMEOUT:
             self._close(f"the server has not read {unsent} bytes of requests")
 
     def _refuse(self, message: bytes) -> None:
         waiting = self._writer.unsent_bytes
         # All of our messages with an id begin like this; an `id` elsewhere belongs to the payload.
-        id = find_id(message[:_LONGEST_HEAD]) if message.startswith(b'{"jsonrpc":"2.0","id":') else None
+        id = find_id(message[:_MAX_LOGGED_HEAD]) if message.startswith(b'{"jsonrpc":"2.0","id":') else None
         if id is None:
             log.warning("a notification to process %d was dropped: %d bytes wait for it", self.pid, waiting)
         elif looks_like_answer(message):

@@ -31,7 +31,7 @@ _PR_SET_SECCOMP: Final = 22
 _FILTER_MODE: Final = 2
 _INSTRUCTION_BYTES: Final = 8
 _CAPABILITY_VERSION: Final = 0x20080522
-_MOST_CAPABILITIES: Final = 64
+_MAX_CAPABILITIES: Final = 64
 # What makes root the owner of all files, users and low ports: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID
 # and NET_BIND_SERVICE. In a container a server runs as root among files of other users. What reaches into other
 # processes, the kernel and the network's packets is not among them.
@@ -65,7 +65,7 @@ class Confinement(NamedTuple):
 # What every server is started with unless its user says otherwise.
 GUARDED: Final = Confinement(is_best_effort=True)
 UNCONFINED: Final = Confinement(
-    no_new_privileges=False, root_capabilities=frozenset(range(_MOST_CAPABILITIES)), is_apart=False, filters_calls=False
+    no_new_privileges=False, root_capabilities=frozenset(range(_MAX_CAPABILITIES)), is_apart=False, filters_calls=False
 )
 
 
@@ -219,7 +219,7 @@ def _limit_capabilities(library: Any, kept: frozenset[int]) -> None:
     import ctypes
     import struct
 
-    for number in range(_MOST_CAPABILITIES):
+    for number in range(_MAX_CAPABILITIES):
         if number not in kept:
             # Fails for numbers that the kernel does not have, and without CAP_SETPCAP. What follows suffices then, as
             # long as no privileges can be gained.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
-_CREATE: Final = 444
+_CREATE_RULESET: Final = 444
 _ADD_RULE: Final = 445
 _RESTRICT_SELF: Final = 446
 _ASK_VERSION: Final = 1
@@ -40,7 +40,7 @@ _READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 # How many rights over files each version knows: REFER came with 2, TRUNCATE with 3, IOCTL_DEV with 5.
 _RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
-_MOST_RIGHTS: Final = 16
+_MAX_FILE_RIGHTS: Final = 16
 _TCP: Final = 0b11
 # Abstract Unix sockets and signals.
 _SCOPES: Final = 0b11
@@ -55,7 +55,7 @@ def _system_call() -> Any:
 def abi() -> int:
     """The version that this kernel has; 0: none."""
     try:
-        return max(0, int(_system_call()(_CREATE, None, 0, _ASK_VERSION)))
+        return max(0, int(_system_call()(_CREATE_RULESET, None, 0, _ASK_VERSION)))
     except (AttributeError, OSError):
         return 0
 
@@ -67,7 +67,7 @@ class Ruleset:
     def __init__(self, *, files: bool, tcp: bool, scopes: bool) -> None:
         version = abi()
         if files:
-            self._handled = (1 << _RIGHTS.get(version, _MOST_RIGHTS)) - 1
+            self._handled = (1 << _RIGHTS.get(version, _MAX_FILE_RIGHTS)) - 1
         elif version >= SCOPES_ABI:
             self._handled = 0
         else:
@@ -81,7 +81,7 @@ class Ruleset:
             _SCOPES if scopes and version >= SCOPES_ABI else 0,
         )
         size = 24 if version >= SCOPES_ABI else 16 if version >= TCP_ABI else 8
-        self._descriptor = _checked(_system_call()(_CREATE, fields, size, 0))
+        self._descriptor = _checked(_system_call()(_CREATE_RULESET, fields, size, 0))
         if self._handled & _REFER and not files:
             # Renaming from one folder to another is refused to every domain that limits files, unless it is granted.
             self._allow(_REFER, "/")

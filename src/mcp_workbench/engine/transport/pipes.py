@@ -33,7 +33,7 @@ OnData = asyncio.Future[None] | None
 SMALL_READ: Final = 64 * 1024
 LARGE_READ: Final = 256 * 1024
 # Linux accepts at most 1,024 buffers in one call.
-MOST_BUFFERS: Final = 1024
+MAX_WRITE_BUFFERS: Final = 1024
 
 # A pipe holds 64 KiB by default; a message of a megabyte then costs sixteen switches between two processes. All pipes
 # of an unprivileged user together may hold 64 MiB, so this is only moderately larger.
@@ -328,7 +328,7 @@ class PipeWriter:
     def _write_some(self) -> None:
         """Write as much as the peer takes of parts that are not joined."""
         parts = self._parts
-        sent = os.writev(self._fd, parts[:MOST_BUFFERS])
+        sent = os.writev(self._fd, parts[:MAX_WRITE_BUFFERS])
         self.unsent_bytes -= sent
         done = 0
         for part in parts:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MARK: Final = "MCP_WORKBENCH_PROCESS"
 # How long killed processes may take to end.
-STRAYS_SECONDS: Final = 1.0
+STRAYS_TIMEOUT: Final = 1.0
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # Generations of processes that are killed at the very end.
@@ -146,7 +146,7 @@ class ProcessTable:
     def kill_strays(self) -> None:
         """Kill all remaining strays, at the very end."""
         # Not waited for one by one: a process of another user, or one blocked on a disk, could take forever.
-        end = time.monotonic() + STRAYS_SECONDS
+        end = time.monotonic() + STRAYS_TIMEOUT
         # The children of a stray become ours when it is gone.
         for _ in range(MAX_KILLED_GENERATIONS):
             strays = self.strays()
@@ -183,7 +183,7 @@ class ProcessTable:
             guardian.stdin.close()
         # It was killed, and only has to be reaped.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            guardian.wait(STRAYS_SECONDS)
+            guardian.wait(STRAYS_TIMEOUT)
 
     def _start_guardian(self) -> None:
         if sys.platform == "win32":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, Protocol, TypeVar
 
-from mcp_workbench.engine.jsonrpc.pending import STOPPED_SECONDS
+from mcp_workbench.engine.jsonrpc.pending import STOPPED_PROCESS_THRESHOLD
 
 
 class TimerMember(Protocol):
@@ -62,8 +62,8 @@ class SharedTimer(Generic[W]):
     def _run(self) -> None:
         self._handle = None
         now = self._loop.time()
-        if now - self._due > STOPPED_SECONDS:
-            self._schedule(min(self._interval, STOPPED_SECONDS))
+        if now - self._due > STOPPED_PROCESS_THRESHOLD:
+            self._schedule(min(self._interval, STOPPED_PROCESS_THRESHOLD))
             return
         for member in self.members():
             member.on_timer(now)

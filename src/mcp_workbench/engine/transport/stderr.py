@@ -12,7 +12,7 @@ from typing import Final
 
 from mcp_workbench.engine.printable import plain
 
-MOST_LINES: Final = 100
+MAX_STDERR_LINES: Final = 100
 MAX_STDERR_LINE_LENGTH: Final = 1000
 # Marks where lines were left out.
 GAP: Final = "…"
@@ -41,7 +41,7 @@ class StderrRing:
     __slots__ = ("_lines", "_rest", "conceal", "on_line")
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         self._rest = b""
         self.on_line: Callable[[str], None] | None = None
         # Applied to lines that are quoted to clients: servers print their keys when they fail.
@@ -52,7 +52,7 @@ class StderrRing:
         # Only the beginning of an endless line is kept.
         self._rest = lines.pop()[: MAX_STDERR_LINE_LENGTH + 1]
         lines = list(filter(None, lines))
-        for line in lines if self.on_line else lines[-MOST_LINES:]:
+        for line in lines if self.on_line else lines[-MAX_STDERR_LINES:]:
             self._add(line)
 
     def finish(self) -> None:
@@ -71,7 +71,7 @@ class StderrRing:
 
     def most_relevant(self, count: int) -> list[str]:
         """About `count` lines, oldest first: the last ones, and an earlier one that names the cause, if any."""
-        return most_relevant_lines(self.last(MOST_LINES + 1), count)
+        return most_relevant_lines(self.last(MAX_STDERR_LINES + 1), count)
 
     def _add(self, line: bytes) -> None:
         text = _text(line)

@@ -23,7 +23,7 @@ PAUSE_ABOVE = 8 * 1024 * 1024
 DROP_ABOVE = 512 * 1024 * 1024
 # A live client reads something within milliseconds, unless it is stopped in a debugger.
 CLIENT_READ_TIMEOUT: Final = 10.0
-_LONGEST_HEAD: Final = 300
+_MAX_LOGGED_HEAD: Final = 300
 
 
 class DescriptorLink:
@@ -120,7 +120,7 @@ class DescriptorLink:
     def _make_it_fit(self, parts: tuple[Part, ...]) -> None:
         """Too much is queued for the client: replace the newest answer by an error."""
         self._writer.take_back(len(parts) + 1)
-        id = find_id(b"".join(parts)[:_LONGEST_HEAD])
+        id = find_id(b"".join(parts)[:_MAX_LOGGED_HEAD])
         if id is not None:
             text = f"the client has {self._writer.unsent_bytes} bytes of responses left to read; this one does not fit"
             self._writer.write(error_response(id, INTERNAL_ERROR, text), b"\n")

@@ -20,8 +20,8 @@ from mcp_workbench.engine.transport.http.server.authentication import (
 )
 
 # A code is opened by the command that asked for it, at once.
-CODE_SECONDS: Final = 60.0
-SESSION_SECONDS: Final = 12 * 3600.0
+SIGN_IN_CODE_LIFETIME: Final = 60.0
+PAGE_SESSION_LIFETIME: Final = 12 * 3600.0
 _RANDOM_BYTES: Final = 32
 # More than a person opens, in all browsers; the oldest are dropped.
 MAX_CODES: Final = 16
@@ -84,7 +84,7 @@ class PageSignIns:
     def new_code(self, user: PageUser) -> str:
         """A code that signs this user in, once and soon."""
         code = secrets.token_urlsafe(_RANDOM_BYTES)
-        self._codes[code] = (self._now() + CODE_SECONDS, user)
+        self._codes[code] = (self._now() + SIGN_IN_CODE_LIFETIME, user)
         if len(self._codes) > MAX_CODES:
             self._codes.popitem(last=False)
         return code
@@ -106,7 +106,7 @@ class PageSignIns:
         id = secrets.token_urlsafe(_RANDOM_BYTES)
         csrf = secrets.token_urlsafe(_RANDOM_BYTES)
         now = self._now()
-        self._sessions[id] = PageSession(user, csrf, now + SESSION_SECONDS, check, now)
+        self._sessions[id] = PageSession(user, csrf, now + PAGE_SESSION_LIFETIME, check, now)
         return id
 
     def find(self, id: str) -> PageSession | None:
@@ -151,7 +151,7 @@ def cookie_name(host: str, *, is_tls: bool) -> str:
 
 def cookie_header(name: str, id: str, *, is_tls: bool) -> bytes:
     """The `Set-Cookie` of a session; without an id, one that ends it."""
-    age = int(SESSION_SECONDS) if id else 0
+    age = int(PAGE_SESSION_LIFETIME) if id else 0
     secure = "; Secure" if is_tls else ""
     return f"set-cookie: {name}={id}; HttpOnly; SameSite=Strict; Path=/; Max-Age={age}{secure}\r\n".encode("latin-1")
 

@@ -17,7 +17,7 @@ from mcp_workbench.setup.clients.table import ClientFile
 
 Servers = dict[str, dict[str, Any]]
 # Brackets in YAML. A client's file has three or four; `ruamel.yaml` takes half a minute for five thousand.
-_MOST_NESTED: Final = 200
+_MAX_NESTED_BRACKETS: Final = 200
 
 
 def servers_in(content: bytes, file: ClientFile, path: str) -> Servers:
@@ -320,8 +320,8 @@ def _yaml(text: str, path: str) -> Any:
     for letter in text:
         opened += (letter in "[{") - (letter in "]}")
         depth = max(depth, opened)
-    if depth > _MOST_NESTED:
-        raise _problem(path, f"is nested more than {_MOST_NESTED} levels deep")
+    if depth > _MAX_NESTED_BRACKETS:
+        raise _problem(path, f"is nested more than {_MAX_NESTED_BRACKETS} levels deep")
     try:
         return _round_trip(text).load(text)
     except Exception as error:

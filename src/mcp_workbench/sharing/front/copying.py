@@ -22,7 +22,7 @@ from mcp_workbench.sharing.front.line_protocol import (
     RESUME,
     SERVE_ALONE,
 )
-from mcp_workbench.sharing.front.tracking import LONGEST_PASSED, Tracking
+from mcp_workbench.sharing.front.tracking import MAX_UNEXAMINED_BYTES, Tracking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 # If requests are in progress and nothing has arrived for this long, the workbench is sent a ping, and has as long again
 # to answer. It answers within milliseconds, whatever its servers do.
-SILENCE_SECONDS: Final = 10.0
+SILENCE_TIMEOUT: Final = 10.0
 # How long the workbench may take for its last answers after the client has disconnected: a little more than its own
 # limit.
-LAST_ANSWERS_SECONDS: Final = 5.0
+LAST_ANSWERS_TIMEOUT: Final = 5.0
 # How long a client may take to finish a line that has become useless, before this process serves it alone. It is in the
 # middle of writing it.
-REST_OF_LINE_SECONDS: Final = 5.0
+REST_OF_LINE_TIMEOUT: Final = 5.0
 # How the copying ended.
 CLIENT_GONE: Final = "the client is gone"
 DIED: Final = "the shared workbench died"
@@ -45,7 +45,7 @@ STOPPED: Final = "the shared workbench was stopped"
 RESTARTS: Final = "the shared workbench restarts"
 GOODBYES: Final = {SERVE_ALONE: STOPPED, COME_AGAIN: RESTARTS}
 # Copied data is examined when this many pieces have accumulated, or when there is nothing else to do.
-MOST_PASSED: Final = 64
+MAX_UNEXAMINED_PIECES: Final = 64
 _IN: Final = select.POLLIN
 _OUT: Final = select.POLLOUT
 _FAILED: Final = (
@@ -58,7 +58,7 @@ SMALL_READ: Final = 64 * 1024
 LARGE_READ: Final = 256 * 1024
 # An unfinished line is held back up to this length, so that a peer that dies in the middle of it leaves no partial
 # message. Longer ones are passed on as they arrive: they need not fit into memory.
-LONGEST_HELD: Final = LARGE_READ
+MAX_HELD_LINE_BYTES: Final = LARGE_READ
 
 
 # One direction of the copying: from one descriptor to another, in whole lines if they are short.
@@ -119,7 +119,7 @@ class Lane:
             self.is_mid_line = False
         else:
             ready, self.held = b"", self.held + data
-        if self.is_mid_line or (len(self.held) > LONGEST_HELD and self.held[:1] != self._whole):
+        if self.is_mid_line or (len(self.held) > MAX_HELD_LINE_BYTES and self.held[:1] != self._whole):
             ready, self.held = ready + self.held, b""
             self.is_mid_line = True
         return ready
@@ -189,7 +189,7 @@ class Copying:
     def _read_past_line(self) -> bytes:
         """Read to the end of the skipped line, which may have its id last. Returns what follows it."""
         self._poll.register(self._down.source, _IN)
-        deadline = monotonic() + REST_OF_LINE_SECONDS
+        deadline = monotonic() + REST_OF_LINE_TIMEOUT
         try:
             while not self.is_client_done and self._poll.poll(max(0.0, deadline - monotonic()) * 1000):
                 try:
@@ -249,13 +249,13 @@ class Copying:
         self._watch_what_matters()
         while True:
             if self.is_client_done:
-                events = wait(LAST_ANSWERS_SECONDS * 1000)
+                events = wait(LAST_ANSWERS_TIMEOUT * 1000)
                 if not events:
                     return CLIENT_GONE
             elif self._polled == usual and self._is_between_lines:
                 events = self._copy_whole_lines()
             elif passed or tracking.is_awaited:
-                events = wait(max(0.0, self._last_seen + SILENCE_SECONDS - monotonic()) * 1000)
+                events = wait(max(0.0, self._last_seen + SILENCE_TIMEOUT - monotonic()) * 1000)
             else:
                 events = wait()
                 self._last_seen = monotonic()
@@ -280,9 +280,9 @@ class Copying:
             if end is not None:
                 return end
             # Also while the client keeps sending.
-            if not self.is_client_done and monotonic() - self._last_seen >= SILENCE_SECONDS and not self._is_there():
+            if not self.is_client_done and monotonic() - self._last_seen >= SILENCE_TIMEOUT and not self._is_there():
                 return HANGS
-            if len(passed) > MOST_PASSED:
+            if len(passed) > MAX_UNEXAMINED_PIECES:
                 tracking.catch_up()
             self._watch_what_matters()
 
@@ -306,7 +306,7 @@ class Copying:
         workbench, client_out = up.source, up.target
         passed = tracking.passed
         read, write, wait, now = os.read, os.write, self._poll.poll, monotonic
-        left = (self._last_seen + SILENCE_SECONDS - now()) * 1000 if passed or tracking.is_awaited else None
+        left = (self._last_seen + SILENCE_TIMEOUT - now()) * 1000 if passed or tracking.is_awaited else None
         while (left is None or left > 0) and not self.is_client_done:
             events = wait(left)
             if left is None:
@@ -337,9 +337,9 @@ class Copying:
                     return []
                 if not is_answer:
                     passed.append((True, data))
-                if len(data) > LONGEST_PASSED or len(passed) > MOST_PASSED:
+                if len(data) > MAX_UNEXAMINED_BYTES or len(passed) > MAX_UNEXAMINED_PIECES:
                     tracking.catch_up()
-            left = (self._last_seen + SILENCE_SECONDS - now()) * 1000
+            left = (self._last_seen + SILENCE_TIMEOUT - now()) * 1000
         return []
 
     def _forget_signals(self) -> None:

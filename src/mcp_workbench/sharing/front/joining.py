@@ -16,7 +16,7 @@ import time
 
 from mcp_workbench.engine.process_context import (
     LOCK,
-    LONGEST_SOCKET_PATH,
+    MAX_SOCKET_PATH_BYTES,
     SOCKET,
     WITHIN,
     make_private,
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 # All on one machine: a running workbench accepts at once. One that has just been started first imports modules and
 # reads its files, on a machine that may be busy with twenty others.
 JOIN_TIMEOUT: Final = 5.0
-START_SECONDS: Final = 15.0
+WORKBENCH_START_TIMEOUT: Final = 15.0
 # A workbench that ends lets calls finish for some seconds, then its servers end, and it waits for a token that is being
-# refreshed (`signin.signed_in_headers.SETTLE_SECONDS`): a lost response would end the sign-in.
+# refreshed (`signin.signed_in_headers.REFRESH_SETTLE_TIMEOUT`): a lost response would end the sign-in.
 WORKBENCH_END_TIMEOUT: Final = 40.0
 # A workbench that ends while it starts was told to end, or does so every time.
-MOST_STARTS: Final = 2
+MAX_WORKBENCH_STARTS: Final = 2
 # Between checks on a workbench that is about to end. It ends its servers first, which takes seconds.
 _FIRST_CHECK_INTERVAL: Final = 0.01
 _MAX_CHECK_INTERVAL: Final = 0.2
 # Connections that wait for a workbench that is starting.
 SOCKET_BACKLOG: Final = 128
-_LONGEST_ANSWER: Final = 64 * 1024
+_MAX_JOIN_ANSWER_BYTES: Final = 64 * 1024
 # Descriptors of the socket and of the lock, for the workbench that is started.
 HANDED_OVER: Final = "MCP_WORKBENCH_SHARED"
 LOG_NAME: Final = "shared.log"
@@ -95,7 +95,7 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
     time out before that, and is better served alone.
     """
     begun = time.monotonic()
-    deadline = begun + START_SECONDS
+    deadline = begun + WORKBENCH_START_TIMEOUT
     pause = _FIRST_CHECK_INTERVAL
     starts = 0
     while True:
@@ -104,7 +104,7 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
         except NotRunning:
             if not may_start:
                 raise
-            if starts == MOST_STARTS:
+            if starts == MAX_WORKBENCH_STARTS:
                 reason = "the shared workbench ends as soon as it starts; `mcp-workbench logs` says why"
                 raise CannotJoin(reason) from None
             if start():
@@ -126,7 +126,7 @@ def introduce(hello: bytes, *, may_start: bool, is_patient: bool = False) -> tup
         now = time.monotonic()
         if is_ending and is_patient and now < begun + WORKBENCH_END_TIMEOUT:
             # The next workbench gets the full time to start.
-            deadline = now + START_SECONDS
+            deadline = now + WORKBENCH_START_TIMEOUT
         elif now > deadline:
             raise CannotJoin(f"the shared workbench neither became ready nor exited within {now - begun:.0f} s")
         time.sleep(pause)
@@ -141,7 +141,7 @@ def socket_path() -> str:
 def connect() -> _socket.socket:
     """Connect to the shared workbench. Raises `NotRunning` and `CannotJoin`."""
     path = socket_path()
-    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         raise CannotJoin(f"the path `{path}` is too long for a socket; set `XDG_RUNTIME_DIR` to a shorter one")
     _check_folder(os.path.dirname(path))
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -191,7 +191,7 @@ def exchange(connection: _socket.socket, hello: bytes, deadline: float) -> tuple
         while not answer.endswith(b"\n"):
             connection.settimeout(max(0.001, deadline - time.monotonic()))
             piece = connection.recv(1)
-            if not piece or len(answer) > _LONGEST_ANSWER:
+            if not piece or len(answer) > _MAX_JOIN_ANSWER_BYTES:
                 return "", ""
             answer += piece
     except TimeoutError:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 # If it dies more often than this within a minute, the next one would die of the same cause.
-MOST_DEATHS: Final = 3
+MAX_WORKBENCH_DEATHS: Final = 3
 _MINUTE: Final = 60.0
 
 
@@ -66,7 +66,7 @@ def _serve(arguments: Sequence[str], joined: Joined, copying: Copying, signals: 
         try:
             if end is STOPPED or end is HANGS:
                 raise CannotJoin(end)
-            if len(deaths) > MOST_DEATHS:
+            if len(deaths) > MAX_WORKBENCH_DEATHS:
                 raise CannotJoin(f"the shared workbench died {len(deaths)} times within a minute")
             joined = join(arguments, copying.resume, may_start=True, is_patient=True)
         except (NotRunning, CannotJoin) as reason:

@@ -20,12 +20,12 @@ _REQUESTS: Final = (b'{"method":', b'{"jsonrpc":"2.0","method":', b'{"method": '
 _ANSWERS: Final = (b'{"result":', b'{"error":', b'{"jsonrpc":"2.0","result":', b'{"jsonrpc":"2.0","error":')
 _CANCELLED: Final = b'"notifications/cancelled"'
 # An unfinished line is kept whole up to this length; in longer ones the id is searched for at both ends.
-LONGEST_DECODED: Final = 1024 * 1024
+MAX_DECODED_LINE_BYTES: Final = 1024 * 1024
 _KEPT_OF_LONGER: Final = 4096
 # Marks where part of a line was left out; no JSON text contains it.
 _LEFT_OUT: Final = b"\x00"
 # A longer piece is examined at once, rather than kept for later.
-LONGEST_PASSED: Final = 4096
+MAX_UNEXAMINED_BYTES: Final = 4096
 
 REQUEST: Final = "request"
 ANSWER: Final = "answer"
@@ -49,13 +49,13 @@ class Tracking:
     def sent(self, data: bytes) -> None:
         """Note data from the client that was sent to the workbench."""
         self.passed.append((True, data))
-        if len(data) > LONGEST_PASSED:
+        if len(data) > MAX_UNEXAMINED_BYTES:
             self.catch_up()
 
     def received(self, data: bytes) -> None:
         """Note data from the workbench that was sent to the client."""
         self.passed.append((False, data))
-        if len(data) > LONGEST_PASSED:
+        if len(data) > MAX_UNEXAMINED_BYTES:
             self.catch_up()
 
     @property
@@ -116,7 +116,7 @@ class Tracking:
     def add_to_unfinished(self, data: bytes) -> None:
         """Add to a line whose beginning was sent to the workbench, and whose end has not arrived yet."""
         unfinished = self._unfinished_down + data
-        self._unfinished_down = unfinished if len(unfinished) <= LONGEST_DECODED else _ends_of(unfinished)
+        self._unfinished_down = unfinished if len(unfinished) <= MAX_DECODED_LINE_BYTES else _ends_of(unfinished)
 
     def take_unfinished(self) -> list[bytes]:
         """Return the requests in that line, which is complete now and will not be sent."""

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.processes import ProcessTable
 
 # Keychains answer in milliseconds, but a locked one may wait for its user for ever.
-KEYCHAIN_SECONDS: Final = 3.0
+KEYCHAIN_TIMEOUT: Final = 3.0
 # Importing the keychain libraries may take this much longer on a busy machine.
-IMPORT_SECONDS: Final = 15.0
+KEYCHAIN_IMPORT_TIMEOUT: Final = 15.0
 # A value and the JSON around it.
-MOST_REPLY_BYTES: Final = 256 * 1024
+MAX_KEYCHAIN_REPLY_BYTES: Final = 256 * 1024
 # The service of our own entries, and the default for names without one.
 SERVICE: Final = "mcp-workbench"
 START_ONE: Final = "on Linux, start one (GNOME Keyring, KWallet) with a D-Bus session"
@@ -84,7 +84,7 @@ class Inquiry:
 
     def reply(self) -> KeychainReply:
         """Wait for the reply. Raises `KeychainUnusable`."""
-        return _read(self.program.finish(KEYCHAIN_SECONDS + IMPORT_SECONDS, MOST_REPLY_BYTES))
+        return _read(self.program.finish(KEYCHAIN_TIMEOUT + KEYCHAIN_IMPORT_TIMEOUT, MAX_KEYCHAIN_REPLY_BYTES))
 
 
 def get(service: str, name: str, environ: Mapping[str, str]) -> str | None:
@@ -112,7 +112,7 @@ def _read(end: ProgramEnd) -> KeychainReply:
     # SIGALRM of its own limit, or ours: either way it hangs.
     if end.status is None or end.status < 0:
         raise KeychainUnusable(
-            f"the system's keychain did not answer within {KEYCHAIN_SECONDS:g} s",
+            f"the system's keychain did not answer within {KEYCHAIN_TIMEOUT:g} s",
             hint="unlock it, allow the access it may be asking you for, and try again",
         )
     try:

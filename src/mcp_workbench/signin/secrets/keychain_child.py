@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_workbench.signin.secrets.keychain import KEYCHAIN_SECONDS, KeychainReply, KeychainRequest
+from mcp_workbench.signin.secrets.keychain import KEYCHAIN_TIMEOUT, KeychainReply, KeychainRequest
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def answer(request: KeychainRequest) -> KeychainReply:
         return KeychainReply(error="uninstalled")
     # The default action terminates the process, wherever it hangs.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, KEYCHAIN_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, KEYCHAIN_TIMEOUT)
     try:
         return _do(keyring, request)
     except keyring.errors.NoKeyringError:
@@ -56,11 +56,11 @@ def _do(keyring: Any, request: KeychainRequest) -> KeychainReply:
     return KeychainReply(found=True)
 
 
-_LONGEST_DETAIL: Final = 200
+_MAX_DETAIL_LENGTH: Final = 200
 
 
 def _short(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_DETAIL]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_DETAIL_LENGTH]
 
 
 if __name__ == "__main__":

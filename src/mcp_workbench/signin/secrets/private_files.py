@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.errors import DownstreamError, package_hint
-from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES
+from mcp_workbench.signin.secrets.secret_files import MAX_SECRET_BYTES
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -24,7 +24,7 @@ _NONCE_BYTES: Final = 12
 _PLAIN: Final = b"plain\n"
 _SEALED: Final = b"aes-256-gcm\n"
 # A value, its form, and what encryption adds.
-_MAX_FILE_BYTES: Final = MOST_SECRET_BYTES + 256
+_MAX_FILE_BYTES: Final = MAX_SECRET_BYTES + 256
 
 
 class PrivateFileUnusable(DownstreamError):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.processes import ProcessTable
 
 # How much of stderr is quoted in errors.
-MOST_STDERR_BYTES: Final = 4096
+MAX_QUOTED_STDERR_BYTES: Final = 4096
 # A killed process is gone at once, unless it is stuck in the kernel.
-KILLED_SECONDS: Final = 1.0
+KILL_TIMEOUT: Final = 1.0
 _PROGRAM_READ_BYTES: Final = 64 * 1024
 
 
@@ -92,7 +92,7 @@ class Program:
         finally:
             self._kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(KILLED_SECONDS)
+                process.wait(KILL_TIMEOUT)
             self._is_over = True
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
@@ -135,5 +135,5 @@ def _read(stdout: IO[bytes], stderr: IO[bytes], ends_at: float, most_bytes: int)
                 taken[pipe] += piece
             if len(taken[stdout]) > most_bytes:
                 break
-            del taken[stderr][:-MOST_STDERR_BYTES]
+            del taken[stderr][:-MAX_QUOTED_STDERR_BYTES]
         return bytes(taken[stdout]), bytes(taken[stderr]), not selector.get_map()

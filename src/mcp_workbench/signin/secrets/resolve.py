@@ -33,7 +33,7 @@ from mcp_workbench.signin.secrets.keychain import (
     hint_for_secret,
 )
 from mcp_workbench.signin.secrets.program import Program, ProgramEnd
-from mcp_workbench.signin.secrets.secret_files import MOST_SECRET_BYTES, Unreadable
+from mcp_workbench.signin.secrets.secret_files import MAX_SECRET_BYTES, Unreadable
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.transport.processes import ProcessTable
@@ -259,7 +259,7 @@ class _Resolving:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise _Missing(f"the program {quote(name)} cannot be started: {reason}", "check its path") from None
         try:
-            end = await aside(lambda: started.finish(SECRET_COMMAND_TIMEOUT, MOST_SECRET_BYTES))
+            end = await aside(lambda: started.finish(SECRET_COMMAND_TIMEOUT, MAX_SECRET_BYTES))
         finally:
             started.release()
         # Also where it failed: half a secret on stdout is one.
@@ -333,7 +333,7 @@ def _printed(name: str, end: ProgramEnd) -> str:
     if end.is_late:
         raise _Missing(f"the program {quote(name)} did not end within {SECRET_COMMAND_TIMEOUT:g} s{quoted}", hint)
     if end.status is None:
-        raise _Missing(f"the program {quote(name)} printed more than {MOST_SECRET_BYTES // 1024} KiB", hint)
+        raise _Missing(f"the program {quote(name)} printed more than {MAX_SECRET_BYTES // 1024} KiB", hint)
     if end.status < 0:
         raise _Missing(f"the program {quote(name)} was ended by signal {-end.status}{quoted}", hint)
     if end.status:

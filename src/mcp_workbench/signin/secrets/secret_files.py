@@ -10,7 +10,7 @@ import stat
 from typing import Final
 
 # Linux limits arguments and variables to 128 KiB each; keys and certificates are a few KiB.
-MOST_SECRET_BYTES: Final = 128 * 1024
+MAX_SECRET_BYTES: Final = 128 * 1024
 # Container runtimes mount secrets here, deliberately readable by every user in the container.
 _MOUNTED: Final = ("/run/secrets/", "/var/run/secrets/")
 
@@ -27,7 +27,7 @@ def read(path: str) -> tuple[str, bool]:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise Unreadable("is a pipe or a device, expected a file")
-            content = file.read(MOST_SECRET_BYTES + 1)
+            content = file.read(MAX_SECRET_BYTES + 1)
     except FileNotFoundError:
         raise Unreadable("does not exist") from None
     except IsADirectoryError:
@@ -35,8 +35,8 @@ def read(path: str) -> tuple[str, bool]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise Unreadable(f"cannot be read: {reason or error}") from None
-    if len(content) > MOST_SECRET_BYTES:
-        raise Unreadable(f"is larger than {MOST_SECRET_BYTES // 1024} KiB")
+    if len(content) > MAX_SECRET_BYTES:
+        raise Unreadable(f"is larger than {MAX_SECRET_BYTES // 1024} KiB")
     try:
         text = content.decode()
     except UnicodeDecodeError:

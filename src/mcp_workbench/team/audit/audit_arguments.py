@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 Arguments = Literal["none", "shape", "redacted"]
 # Larger params are not kept for writing; the line has their size.
-LARGEST_ARGUMENTS: Final = 8 * 1024
+MAX_AUDITED_ARGUMENT_BYTES: Final = 8 * 1024
 # Limits on what is written of nested and long values, which nobody would read.
 DEEPEST: Final = 8
 MAX_AUDITED_VALUE_LENGTH: Final = 256
-MOST_ITEMS: Final = 32
+MAX_AUDITED_ITEMS: Final = 32
 
 
 # Written for arguments that cannot be read, so that a line without arguments always means that there were none.
 UNREADABLE: Final = "unreadable"
 # Longer integers are written as strings, because many JSON parsers cannot represent them.
-_LONGEST_INTEGER: Final = 18
+_MAX_INTEGER_DIGITS: Final = 18
 
 
 class _Members(tuple[tuple[str, object], ...]):
@@ -57,7 +57,7 @@ def _decode(text: str) -> object:
 
 
 def _integer(digits: str) -> int | _Numeral:
-    return int(digits) if len(digits) <= _LONGEST_INTEGER else _Numeral(digits)
+    return int(digits) if len(digits) <= _MAX_INTEGER_DIGITS else _Numeral(digits)
 
 
 def _fraction(digits: str) -> float | _Numeral:
@@ -69,15 +69,15 @@ def _described(
     members: _Members, redactor: Redactor, depth: int, describe: Callable[[object, Redactor, int], object]
 ) -> dict[str, object]:
     found: dict[str, object] = {}
-    for key, value in members[:MOST_ITEMS]:
+    for key, value in members[:MAX_AUDITED_ITEMS]:
         name = _name(key, redactor)
         while name in found:
             name += " (again)"
         # A value whose name suggests a secret is treated as one.
         is_secret = describe is _redacted and is_secret_name(key)
         found[name] = MASK if is_secret else describe(value, redactor, depth + 1)
-    if len(members) > MOST_ITEMS:
-        found["…"] = f"{len(members) - MOST_ITEMS} more"
+    if len(members) > MAX_AUDITED_ITEMS:
+        found["…"] = f"{len(members) - MAX_AUDITED_ITEMS} more"
     return found
 
 
@@ -85,7 +85,7 @@ def _shape(value: object, redactor: Redactor, depth: int) -> object:
     if isinstance(value, _Members):
         return "object" if depth >= DEEPEST else _described(value, redactor, depth, _shape)
     if isinstance(value, list):
-        kinds = {str(_shape(each, redactor, DEEPEST)) for each in value[:MOST_ITEMS]}
+        kinds = {str(_shape(each, redactor, DEEPEST)) for each in value[:MAX_AUDITED_ITEMS]}
         return f"{len(value)} of {', '.join(sorted(kinds))}" if kinds else "0"
     if isinstance(value, str) and not isinstance(value, _Numeral):
         return f"string of {len(value)}"
@@ -108,8 +108,8 @@ def _redacted(value: object, redactor: Redactor, depth: int) -> object:
     if isinstance(value, list):
         if depth >= DEEPEST:
             return ["…"]
-        shown = [_redacted(each, redactor, depth + 1) for each in value[:MOST_ITEMS]]
-        return [*shown, f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else shown
+        shown = [_redacted(each, redactor, depth + 1) for each in value[:MAX_AUDITED_ITEMS]]
+        return [*shown, f"… {len(value) - MAX_AUDITED_ITEMS} more"] if len(value) > MAX_AUDITED_ITEMS else shown
     if isinstance(value, str):
         # Known secrets, and anything that looks like one, because agents pass on secrets that they find.
         text = _writable(without_keys(redactor.text(value)))

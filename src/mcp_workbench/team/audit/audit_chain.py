@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 # Our lines are always shorter than this.
-LONGEST_LINE: Final = 1 << 20
+MAX_AUDIT_LINE_BYTES: Final = 1 << 20
 # Enough for a file that was not written by a workbench.
-MOST_FINDINGS: Final = 100
+MAX_AUDIT_FINDINGS: Final = 100
 
 _read_head: Final = Decoder(ChainHead).decode
 
@@ -99,7 +99,7 @@ class OpenedFiles:
         """The file, the number of the line in it, and the line with its line ending."""
         for name, file, left in self.files:
             number = 0
-            while line := file.readline(min(LONGEST_LINE, left)):
+            while line := file.readline(min(MAX_AUDIT_LINE_BYTES, left)):
                 number += 1
                 left -= len(line)
                 yield name, number, line
@@ -129,10 +129,10 @@ class _ChainChecker:
         return f"line {self.last}" if self._begin >= self.last else f"one of lines {self._begin} to {self.last}"
 
     def find(self, text: str) -> None:
-        if len(self.findings) < MOST_FINDINGS:
+        if len(self.findings) < MAX_AUDIT_FINDINGS:
             self.findings.append(text)
-        elif len(self.findings) == MOST_FINDINGS:
-            self.findings.append(f"more than {MOST_FINDINGS} findings; the rest is not listed")
+        elif len(self.findings) == MAX_AUDIT_FINDINGS:
+            self.findings.append(f"more than {MAX_AUDIT_FINDINGS} findings; the rest is not listed")
 
     def take(self, name: str, number: int, line: bytes) -> None:
         where = f"{name}:{number}"

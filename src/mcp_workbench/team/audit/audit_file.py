@@ -24,8 +24,8 @@ from msgspec import UNSET, DecodeError, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, Encoder, encode
 
 # Other processes hold the lock for milliseconds; one that is suspended meanwhile must not block us forever.
-LOCK_SECONDS: Final = 5.0
-LOCK_POLL_SECONDS: Final = 0.01
+AUDIT_LOCK_TIMEOUT: Final = 5.0
+AUDIT_LOCK_POLL_INTERVAL: Final = 0.01
 # The head is overwritten and always has this length, so that it can be written on a full disk.
 HEAD_BYTES: Final = 512
 # How much of the end of a file is read to find its last line. Our groups are shorter.
@@ -102,16 +102,16 @@ def group_hash(lines: bytes | memoryview) -> str:
 
 def lock_head(head: int, path: str, how: int) -> None:
     """Lock the head of the audit at `path`. Raises `TimeoutError` if other processes hold it too long."""
-    end = time.monotonic() + LOCK_SECONDS
+    end = time.monotonic() + AUDIT_LOCK_TIMEOUT
     while True:
         try:
             fcntl.flock(head, how | fcntl.LOCK_NB)
             return
         except BlockingIOError:
             if time.monotonic() > end:
-                text = f"another process has held `{path}{HEAD}` for {LOCK_SECONDS:g} s"
+                text = f"another process has held `{path}{HEAD}` for {AUDIT_LOCK_TIMEOUT:g} s"
                 raise TimeoutError(errno.ETIMEDOUT, text) from None
-            time.sleep(LOCK_POLL_SECONDS)
+            time.sleep(AUDIT_LOCK_POLL_INTERVAL)
 
 
 def rotated_files(path: str) -> list[str]:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Names and URIs come from clients and servers, and may be of any length.
-LONGEST_TEXT: Final = 1024
+MAX_AUDIT_TEXT_LENGTH: Final = 1024
 # The maximum number of cached common parts.
-MOST_CACHED: Final = 1024
+MAX_CACHED_PARTS: Final = 1024
 # A step that holds a request waits for a person; shorter times are our own work.
-SHORTEST_HOLD: Final = 0.001
+MIN_AUDITED_HOLD: Final = 0.001
 
 # Members of events that may quote an address.
 _WITH_ADDRESSES: Final = frozenset({"item", "reason"})
@@ -120,7 +120,7 @@ class LineMaker:
     def lines(self, entries: Sequence[Entry], lost: int) -> list[AuditLine]:
         """The lines of these entries. The first reports how many were lost before it."""
         version = self._redactor.version
-        if version != self._version or len(self._common) > MOST_CACHED:
+        if version != self._version or len(self._common) > MAX_CACHED_PARTS:
             self._version = version
             self._common.clear()
         # The offset of `time.monotonic`.
@@ -165,7 +165,7 @@ class LineMaker:
         line = AuditLine(0, UNSET, text, common, took, entry.bytes_in, entry.bytes_out, entry.id or UNSET)
         if entry.code is not None:
             line.code = entry.code
-        if entry.sent is not None and entry.sent - entry.arrived > SHORTEST_HOLD:
+        if entry.sent is not None and entry.sent - entry.arrived > MIN_AUDITED_HOLD:
             line.heldMs = round((entry.sent - entry.arrived) * 1000, 3)
         if entry.trace:
             line.trace = entry.trace
@@ -204,7 +204,7 @@ class LineMaker:
         found = self._redactor.text(text)
         if hides_keys:
             found = without_keys(found)
-        return found if len(found) <= LONGEST_TEXT else found[:LONGEST_TEXT] + "…"
+        return found if len(found) <= MAX_AUDIT_TEXT_LENGTH else found[:MAX_AUDIT_TEXT_LENGTH] + "…"
 
     def _client(self, info: bytes) -> str:
         try:

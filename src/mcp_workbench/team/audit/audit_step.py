@@ -19,10 +19,10 @@ from mcp_workbench import __version__
 from mcp_workbench.engine.jsonrpc.messages import read_error
 from mcp_workbench.engine.steps import APPROVED, arguments_digest, new_call_id
 from mcp_workbench.errors import ConfigError
-from mcp_workbench.team.audit.audit_arguments import LARGEST_ARGUMENTS
+from mcp_workbench.team.audit.audit_arguments import MAX_AUDITED_ARGUMENT_BYTES
 from mcp_workbench.team.audit.audit_file import AuditFile
 from mcp_workbench.team.audit.audit_lines import (
-    MOST_CACHED,
+    MAX_CACHED_PARTS,
     AuditLine,
     CallEntry,
     EventEntry,
@@ -30,7 +30,12 @@ from mcp_workbench.team.audit.audit_lines import (
     LineMaker,
     trace_of,
 )
-from mcp_workbench.team.audit.audit_writer import MOST_QUEUED, MOST_QUEUED_BY_WAITING, AuditWriter, Destination
+from mcp_workbench.team.audit.audit_writer import (
+    MAX_QUEUED_ENTRIES,
+    MAX_QUEUED_ENTRIES_BY_WAITING,
+    AuditWriter,
+    Destination,
+)
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.config.audit_settings import AuditConfig
@@ -39,10 +44,10 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.steps import EndKind, EventKind, GuardedRequest, Outcome, UncheckedPassage, Verdict
 
 # How long a call waits for room in the queue. Then it continues, because the audit must not block work.
-WAIT_SECONDS: Final = 2.0
-WAIT_POLL_SECONDS: Final = 0.01
+QUEUE_TIMEOUT: Final = 2.0
+QUEUE_POLL_INTERVAL: Final = 0.01
 # As many as there are common parts of lines.
-MAX_AUDITED_ORIGINS: Final = MOST_CACHED
+MAX_AUDITED_ORIGINS: Final = MAX_CACHED_PARTS
 
 
 class Audit:
@@ -51,12 +56,12 @@ class Audit:
     def __init__(self, config: AuditConfig, writer: AuditWriter) -> None:
         self._writer = writer
         # Longer params are not kept.
-        self._longest_kept = -1 if config.arguments == "none" else LARGEST_ARGUMENTS
+        self._longest_kept = -1 if config.arguments == "none" else MAX_AUDITED_ARGUMENT_BYTES
         self._waits = config.when_full == "wait"
         # It need not be asked unless calls wait for room.
         self.is_asked = self._waits
         self._origins: dict[object, GuardedRequest] = {}
-        self._most = MOST_QUEUED_BY_WAITING if self._waits else MOST_QUEUED
+        self._most = MAX_QUEUED_ENTRIES_BY_WAITING if self._waits else MAX_QUEUED_ENTRIES
 
     @property
     def lost(self) -> int:
@@ -72,10 +77,10 @@ class Audit:
 
     async def _room(self) -> None:
         now = asyncio.get_running_loop().time
-        end = now() + WAIT_SECONDS
+        end = now() + QUEUE_TIMEOUT
         # Polled, because it is rare, and the writer's thread should not have to know about waiting calls.
         while self._writer.is_full and now() < end:  # noqa: ASYNC110
-            await asyncio.sleep(WAIT_POLL_SECONDS)
+            await asyncio.sleep(QUEUE_POLL_INTERVAL)
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         """Record the end of a request (`steps.Step`)."""

@@ -15,7 +15,7 @@ from mcp_workbench.team.audit.audit_file import ChainedLine, group_hash, on_one_
 # Facility `authpriv`, severity `info`: for messages that only administrators should read.
 PRIORITY: Final = 10 * 8 + 6
 # A log that does not read must not block the thread forever.
-SEND_SECONDS: Final = 2.0
+STREAM_SEND_TIMEOUT: Final = 2.0
 
 
 class Stdout:
@@ -77,7 +77,7 @@ class Syslog(Stdout):
             made = socket.socket(found[0], socket.SOCK_DGRAM)
             target = (str(found[4][0]), int(port))
         try:
-            made.settimeout(SEND_SECONDS)
+            made.settimeout(STREAM_SEND_TIMEOUT)
             made.connect(target)
         except OSError:
             made.close()

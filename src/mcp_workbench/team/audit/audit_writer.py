@@ -16,17 +16,17 @@ from typing import Any, Final, Protocol
 log = logging.getLogger(__name__)
 
 # The maximum number of entries in the queue: the calls of a busy tenth of a second, and a few megabytes at most.
-MOST_QUEUED: Final = 4096
+MAX_QUEUED_ENTRIES: Final = 4096
 # The limit if calls wait for room: those in flight by then still end, and are recorded.
-MOST_QUEUED_BY_WAITING: Final = 4 * MOST_QUEUED
+MAX_QUEUED_ENTRIES_BY_WAITING: Final = 4 * MAX_QUEUED_ENTRIES
 # How long entries are collected; otherwise each call would cost a thread switch. A crash loses this much.
-GATHER_SECONDS: Final = 0.02
+GATHER_DELAY: Final = 0.02
 # The maximum number of entries in a batch.
-MOST_DESCRIBED: Final = 256
+MAX_BATCH_ENTRIES: Final = 256
 # The interval of attempts when the disk is full.
-RETRY_SECONDS: Final = 1.0
+FULL_DISK_RETRY_INTERVAL: Final = 1.0
 # At the end, the remaining lines are written within this time, or counted as lost.
-CLOSE_SECONDS: Final = 2.0
+AUDIT_CLOSE_TIMEOUT: Final = 2.0
 
 
 class Destination(Protocol):
@@ -65,9 +65,9 @@ class AuditWriter:
 
     @property
     def is_full(self) -> bool:
-        return len(self.queue) >= MOST_QUEUED
+        return len(self.queue) >= MAX_QUEUED_ENTRIES
 
-    def put(self, entry: object, most: int = MOST_QUEUED) -> None:
+    def put(self, entry: object, most: int = MAX_QUEUED_ENTRIES) -> None:
         """Add an entry, which is written soon. Without room, it is counted as lost."""
         if len(self.queue) >= most:
             self.count_lost()
@@ -112,7 +112,7 @@ class AuditWriter:
     def _wait_finished(self) -> bool:
         thread = self._thread
         if thread is not None:
-            thread.join(CLOSE_SECONDS)
+            thread.join(AUDIT_CLOSE_TIMEOUT)
         return thread is None or not thread.is_alive()
 
     def _report_left(self) -> None:
@@ -129,7 +129,7 @@ class AuditWriter:
         while True:
             self._wake.wait()
             if not self._is_closing:
-                time.sleep(RETRY_SECONDS if self._is_failing else GATHER_SECONDS)
+                time.sleep(FULL_DISK_RETRY_INTERVAL if self._is_failing else GATHER_DELAY)
             self._wake.clear()
             # Before looking at the queue, so that entries added from now on wake the thread again.
             self.is_awake = False
@@ -187,7 +187,7 @@ class AuditWriter:
     def _batch(self) -> list[Any]:
         """The lines of some entries, including how many were lost before them."""
         queue, lost = self.queue, self._lost
-        entries = [queue.popleft() for _ in range(min(len(queue), MOST_DESCRIBED))]
+        entries = [queue.popleft() for _ in range(min(len(queue), MAX_BATCH_ENTRIES))]
         lines = self._describe(entries, lost - self._reported)
         if lines:
             self._reported = lost
@@ -204,7 +204,7 @@ class AuditWriter:
                 "beyond are counted",
                 self._where,
                 reason,
-                MOST_QUEUED,
+                MAX_QUEUED_ENTRIES,
             )
 
     def _works_again(self) -> None:

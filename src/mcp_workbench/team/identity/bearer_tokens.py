@@ -33,10 +33,10 @@ T = TypeVar("T")
 # Tokens of identity providers are one or two KiB, with many groups eight.
 MAX_TOKEN_BYTES: Final = 16 * 1024
 # Tokens known to be valid. One that is dropped is checked again.
-MOST_KNOWN: Final = 10_000
+MAX_KNOWN_TOKENS: Final = 10_000
 # Tokens known to be invalid, so that trying one repeatedly causes no requests.
-MOST_REJECTED: Final = 1000
-REJECTED_SECONDS: Final = 30.0
+MAX_REJECTED_TOKENS: Final = 1000
+REJECTED_TOKEN_LIFETIME: Final = 30.0
 
 NO_TOKEN: Final = TokenRejection("a bearer token is required", "")
 NOT_VALID: Final = TokenRejection("this token is not valid")
@@ -177,11 +177,11 @@ class BearerTokens:
 
     def _noted(self, token: str, digest: bytes, verdict: TokenVerdict) -> Identity | TokenRejection:
         if isinstance(verdict, Verified):
-            _keep(self._known, digest, verdict, MOST_KNOWN)
+            _keep(self._known, digest, verdict, MAX_KNOWN_TOKENS)
             return verdict.identity
         if self._opaque and verdict.error != UNREACHABLE and peek(token) is None:
             # Each check of an opaque token is a request to its provider.
-            _keep(self._rejected, digest, (verdict, self._age() + REJECTED_SECONDS), MOST_REJECTED)
+            _keep(self._rejected, digest, (verdict, self._age() + REJECTED_TOKEN_LIFETIME), MAX_REJECTED_TOKENS)
         return verdict
 
 

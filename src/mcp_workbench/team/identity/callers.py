@@ -21,7 +21,7 @@ from msgspec.json import encode
 from mcp_workbench.engine.config.auth_settings import AuthConfig, ProxyConfig
 from mcp_workbench.engine.transport.http.server.authentication import (
     DEFAULT_PRINCIPAL,
-    FORBIDDEN,
+    FORBIDDEN_STATUS,
     UNAUTHORIZED,
     UNAVAILABLE,
     Authentication,
@@ -32,7 +32,7 @@ from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.unauthenticated_connections import network_of
 from mcp_workbench.errors import ConfigError, package_hint
 from mcp_workbench.team.identity.bearer_tokens import NO_TOKEN, BearerTokens
-from mcp_workbench.team.identity.claims import LONGEST_GROUP, MAX_SUBJECT_LENGTH, MOST_GROUPS
+from mcp_workbench.team.identity.claims import MAX_GROUP_LENGTH, MAX_GROUPS, MAX_SUBJECT_LENGTH
 from mcp_workbench.team.identity.credentials import (
     INSUFFICIENT,
     UNREACHABLE,
@@ -94,7 +94,7 @@ class ProxyHeader:
             return UNNAMED
         written = headers.get(settings.groups_header, "") if settings.groups_header else ""
         groups = [group.strip() for group in _text(written).split(",") if group.strip()]
-        if len(groups) > MOST_GROUPS or any(len(group) > LONGEST_GROUP for group in groups):
+        if len(groups) > MAX_GROUPS or any(len(group) > MAX_GROUP_LENGTH for group in groups):
             return UNNAMED
         return Identity(principal=PREFIX + user, groups=frozenset(groups))
 
@@ -290,7 +290,7 @@ class Callers:
         # Headers are ASCII; scopes and messages may contain other characters.
         challenge = ", ".join(parts).encode("ascii", errors="replace")
         return AuthenticationChallenge(
-            found.message, challenge, FORBIDDEN if found.error == INSUFFICIENT else UNAUTHORIZED
+            found.message, challenge, FORBIDDEN_STATUS if found.error == INSUFFICIENT else UNAUTHORIZED
         )
 
 

@@ -16,8 +16,8 @@ from mcp_workbench.team.identity.identities import Identity
 # A subject is an id or an address; OpenID Connect allows 255 characters.
 MAX_SUBJECT_LENGTH: Final = 255
 # Entra ID puts 200 into a token, and beyond that refers to a list elsewhere.
-MOST_GROUPS: Final = 500
-LONGEST_GROUP: Final = 256
+MAX_GROUPS: Final = 500
+MAX_GROUP_LENGTH: Final = 256
 NO_ACCESS_TOKEN: Final = TokenRejection("this token is not an access token")
 # Claims of ID tokens and logout tokens (OpenID Connect Core, section 3.3.2.11; Back-Channel Logout, section 2.4).
 _OTHER_KINDS_CLAIMS: Final = ("at_hash", "c_hash", "events")
@@ -54,8 +54,8 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
     if not isinstance(subject, str) or not _is_name(subject, MAX_SUBJECT_LENGTH):
         return TokenRejection(f"this token does not name its subject in `{settings.principal}`")
     groups = _words(find(claims, settings.groups), split=False)
-    if len(groups) > MOST_GROUPS or not all(_is_name(group, LONGEST_GROUP) for group in groups):
-        return TokenRejection(f"this token has more than {MOST_GROUPS} groups, or one whose name is not valid")
+    if len(groups) > MAX_GROUPS or not all(_is_name(group, MAX_GROUP_LENGTH) for group in groups):
+        return TokenRejection(f"this token has more than {MAX_GROUPS} groups, or one whose name is not valid")
     # Entra ID and Okta call it `scp`.
     given = {*_words(claims.get("scope"), split=True), *_words(claims.get("scp"), split=True)}
     if not given.issuperset(settings.scopes):

@@ -17,7 +17,7 @@ from mcp_workbench.engine.steps import LOCAL, GuardedRequest, Subject
 
 # Principals that are remembered. A caller is refreshed with each request, so the ones that are dropped have not called
 # for longest. Principals being served, or limited to some toolboxes, are never dropped.
-MOST_IDENTITIES: Final = 20_000
+MAX_IDENTITIES: Final = 20_000
 # How many are dropped at once: finding out who is being served requires a pass over all of them.
 _IDENTITIES_DROPPED_AT_ONCE: Final = 200
 
@@ -83,7 +83,7 @@ class Identities:
         before = known.get(identity.principal)
         known[identity.principal] = identity
         known.move_to_end(identity.principal)
-        if len(known) > MOST_IDENTITIES:
+        if len(known) > MAX_IDENTITIES:
             self._forget_some(identity.principal)
         if before != identity:
             for listener in self.on_change:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "identity-key.json"
 ALGORITHM: Final = "ES256"
 # Valid for the requests of a few minutes, so that assertions found later in a server's log are useless.
-ASSERTION_SECONDS: Final = 300
-LARGEST_KEY: Final = 16 * 1024
+ASSERTION_LIFETIME: Final = 300
+MAX_SIGNING_KEY_BYTES: Final = 16 * 1024
 # The issuer if the public address of the endpoint is not configured.
 UNNAMED_ISSUER: Final = "urn:mcp-workbench"
 
@@ -49,7 +49,7 @@ class IdentityAssertions:
             "sub": identity.principal,
             "aud": audience,
             "iat": int(now),
-            "exp": int(now) + ASSERTION_SECONDS,
+            "exp": int(now) + ASSERTION_LIFETIME,
             "jti": secrets.token_hex(16),
         }
         if identity.groups:
@@ -93,7 +93,7 @@ class IdentityAssertions:
                 about = os.fstat(file.fileno())
                 if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
                     raise ValueError
-                return decode(file.read(LARGEST_KEY), type=dict[str, Any])
+                return decode(file.read(MAX_SIGNING_KEY_BYTES), type=dict[str, Any])
         except FileNotFoundError:
             return None
 

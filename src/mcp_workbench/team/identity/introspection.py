@@ -28,20 +28,20 @@ from mcp_workbench.team.identity.credentials import (
     TokenVerdict,
     Verified,
 )
-from mcp_workbench.team.identity.jwks import FETCH_SECONDS
+from mcp_workbench.team.identity.jwks import KEY_FETCH_TIMEOUT
 
 log = logging.getLogger(__name__)
 
 # A revoked token is accepted for this long at most.
-BELIEVED_SECONDS: Final = 60.0
+INTROSPECTION_CACHE_LIFETIME: Final = 60.0
 # Questions in progress at one provider; requests beyond that are asked to try again.
 MAX_INTROSPECTIONS_IN_PROGRESS: Final = 32
 # The share of one peer: a peer that floods us with made-up tokens must not block all others.
-MOST_OF_PEER: Final = 4
+MAX_REQUESTS_PER_PEER: Final = 4
 # How long the tokens of a peer that has failed too often wait before the provider is asked: as long as its responses.
-SLOWED_SECONDS: Final = 1.0
+SLOWED_PEER_DELAY: Final = 1.0
 # How often the log reports that it does not answer.
-LOG_SECONDS: Final = 60.0
+FAILURE_LOG_INTERVAL: Final = 60.0
 
 BUSY: Final = TokenRejection("too many tokens are being checked; try again", UNREACHABLE)
 NOBODY: Final = PresentingPeer()
@@ -77,7 +77,7 @@ class Introspection:
         if asked is not None:
             return asked
         if self._asked >= MAX_INTROSPECTIONS_IN_PROGRESS or (
-            sender.peer and self._of_peers[sender.peer] >= MOST_OF_PEER
+            sender.peer and self._of_peers[sender.peer] >= MAX_REQUESTS_PER_PEER
         ):
             return BUSY
         found = self._under_way[digest] = asyncio.get_running_loop().create_future()
@@ -92,7 +92,7 @@ class Introspection:
         verdict: TokenVerdict = BUSY
         try:
             if sender.is_slowed:
-                await asyncio.sleep(SLOWED_SECONDS)
+                await asyncio.sleep(SLOWED_PEER_DELAY)
                 is_asked = self._asked < MAX_INTROSPECTIONS_IN_PROGRESS
                 self._asked += is_asked
             if is_asked:
@@ -111,10 +111,10 @@ class Introspection:
             "the identity provider cannot be reached to check this token", UNREACHABLE
         )
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with asyncio.timeout(KEY_FETCH_TIMEOUT):
                 verdict = self._judge(await self._fetch(self._request(token)))
         except (SignInFailed, TimeoutError) as error:
-            self._complain(str(error) or f"no answer within {FETCH_SECONDS:g} s")
+            self._complain(str(error) or f"no answer within {KEY_FETCH_TIMEOUT:g} s")
         return verdict
 
     def _request(self, token: str) -> OAuthRequest:
@@ -135,16 +135,16 @@ class Introspection:
         claims.setdefault("iss", self.settings.issuer)
         now = self._now()
         # Some answers do not state when a token expires: then it is checked again soon.
-        claims.setdefault("exp", now + BELIEVED_SECONDS)
+        claims.setdefault("exp", now + INTROSPECTION_CACHE_LIFETIME)
         verdict = judge(claims, self.settings, self._audience, now)
         if isinstance(verdict, TokenRejection):
             return verdict
         # By both clocks: the wall clock may be set back, the monotonic one may stop while the machine sleeps.
-        ends = min(verdict.expires, now + BELIEVED_SECONDS)
-        return Verified(verdict.identity, ends, verdict.issuer, self._age() + BELIEVED_SECONDS)
+        ends = min(verdict.expires, now + INTROSPECTION_CACHE_LIFETIME)
+        return Verified(verdict.identity, ends, verdict.issuer, self._age() + INTROSPECTION_CACHE_LIFETIME)
 
     def _complain(self, why: str) -> None:
         now = self._age()
-        if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
+        if self._logged_at is None or now - self._logged_at >= FAILURE_LOG_INTERVAL:
             self._logged_at = now
             log.warning("a token cannot be checked with the identity provider `%s`: %s", self.settings.issuer, why)

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # The first request of a user waits for it.
-FETCH_SECONDS: Final = 5.0
+KEY_FETCH_TIMEOUT: Final = 5.0
 # Older keys are fetched again in the background, so that withdrawn ones are noticed.
-FRESH_SECONDS: Final = 600.0
+KEY_REFRESH_INTERVAL: Final = 600.0
 # Keys that the provider has not confirmed for this long are no longer used, and no token is accepted.
-KNOWN_SECONDS: Final = 86_400.0
+KEY_LIFETIME: Final = 86_400.0
 # Between two fetches, whatever tokens contain: a flood of made-up `kid`s must not become a flood of requests.
-LOOK_AGAIN_SECONDS: Final = 30.0
+MIN_KEY_FETCH_INTERVAL: Final = 30.0
 # The same while there are no keys at all, so that users are let in soon after the provider is back.
 JWKS_RETRY_INTERVAL: Final = 5.0
 # Providers have two to ten.
@@ -39,8 +39,8 @@ MAX_PROVIDER_KEYS: Final = 100
 # RSA keys larger than 8192 bits make each check a denial of service; those smaller than 2048 are broken.
 RSA_BITS: Final = (2048, 8192)
 # For a token without `kid`, up to this many matching keys are tried.
-MOST_TRIED: Final = 8
-LONGEST_KID: Final = 512
+MAX_KEYS_TRIED: Final = 8
+MAX_KID_LENGTH: Final = 512
 
 _FAMILIES: Final = {"RS": ("RSA", None), "PS": ("RSA", None), "Ed": ("OKP", "Ed25519")}
 _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
@@ -73,7 +73,7 @@ class IssuerKeys:
     @property
     def are_known(self) -> bool:
         """Whether there are keys that have not become too old."""
-        return self._fetched_at is not None and self._now() - self._fetched_at < KNOWN_SECONDS
+        return self._fetched_at is not None and self._now() - self._fetched_at < KEY_LIFETIME
 
     @property
     def believed_until(self) -> float:
@@ -82,14 +82,14 @@ class IssuerKeys:
         if self._fetched_at is None:
             return self._now()
         # While they cannot be fetched, as often as that is tried.
-        again = max(self._fetched_at + FRESH_SECONDS, self._now() + LOOK_AGAIN_SECONDS)
-        return min(again, self._fetched_at + KNOWN_SECONDS)
+        again = max(self._fetched_at + KEY_REFRESH_INTERVAL, self._now() + MIN_KEY_FETCH_INTERVAL)
+        return min(again, self._fetched_at + KEY_LIFETIME)
 
     def candidates(self, kid: object, algorithm: str) -> list[Key]:
         """The keys that may have signed a token with this header."""
         if not self.are_known:
             return []
-        if self._fetched_at is not None and self._now() - self._fetched_at >= FRESH_SECONDS:
+        if self._fetched_at is not None and self._now() - self._fetched_at >= KEY_REFRESH_INTERVAL:
             self.look_again()
         kind, curve = _FAMILIES.get(algorithm[:2], ("EC", _CURVES.get(algorithm)))
         return [
@@ -99,13 +99,13 @@ class IssuerKeys:
             and key.key_type == kind
             and (curve is None or key.get("crv") == curve)
             and key.get("alg") in (None, algorithm, "EdDSA" if kind == "OKP" else algorithm)
-        ][:MOST_TRIED]
+        ][:MAX_KEYS_TRIED]
 
     def look_again(self) -> asyncio.Future[None] | None:
         """Fetch the keys, once for all callers; None if that was tried a moment ago."""
         if self._under_way is not None:
             return self._under_way
-        pause = LOOK_AGAIN_SECONDS if self.are_known and self._keys else JWKS_RETRY_INTERVAL
+        pause = MIN_KEY_FETCH_INTERVAL if self.are_known and self._keys else JWKS_RETRY_INTERVAL
         if self._asked_at is not None and self._now() - self._asked_at < pause:
             return None
         self._asked_at = self._now()
@@ -115,12 +115,12 @@ class IssuerKeys:
 
     async def _load(self, done: asyncio.Future[None]) -> None:
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with asyncio.timeout(KEY_FETCH_TIMEOUT):
                 document = await self._document()
             self._take(document)
             self.problem = ""
         except (SignInFailed, TimeoutError) as error:
-            self.problem = str(error) or f"it did not answer within {FETCH_SECONDS:g} s"
+            self.problem = str(error) or f"it did not answer within {KEY_FETCH_TIMEOUT:g} s"
             log.warning(
                 "the keys of the identity provider `%s` cannot be fetched: %s", self._settings.issuer, self.problem
             )
@@ -185,7 +185,7 @@ def read_key(written: object) -> Key | None:
     if isinstance(operations, list) and "verify" not in operations:
         return None
     kid = written.get("kid")
-    if kid is not None and not (isinstance(kid, str) and len(kid) <= LONGEST_KID):
+    if kid is not None and not (isinstance(kid, str) and len(kid) <= MAX_KID_LENGTH):
         return None
     if written.get("kty") not in ("RSA", "EC", "OKP") or not _has_usual_size(written):
         return None
@@ -208,7 +208,7 @@ def read_key(written: object) -> Key | None:
 def _has_usual_size(written: dict[str, Any]) -> bool:
     if written["kty"] != "RSA":
         parts = [written[name] for name in ("x", "y", "crv") if name in written]
-        return all(isinstance(part, str) and len(part) <= LONGEST_KID for part in parts)
+        return all(isinstance(part, str) and len(part) <= MAX_KID_LENGTH for part in parts)
     modulus, exponent = written.get("n"), written.get("e")
     if not isinstance(modulus, str) or not isinstance(exponent, str) or len(exponent) > 8:
         return False

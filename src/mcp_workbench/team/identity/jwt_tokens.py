@@ -21,7 +21,7 @@ from msgspec.json import decode
 from mcp_workbench.engine.config.auth_settings import IssuerConfig
 from mcp_workbench.team.identity.claims import NO_ACCESS_TOKEN, judge
 from mcp_workbench.team.identity.credentials import UNREACHABLE, Pending, TokenRejection, TokenVerdict, Verified
-from mcp_workbench.team.identity.jwks import LONGEST_KID, IssuerKeys
+from mcp_workbench.team.identity.jwks import MAX_KID_LENGTH, IssuerKeys
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -60,7 +60,7 @@ class JwtIssuer:
         # Before a key is looked up: other algorithms are never tried, whatever keys there are (RFC 8725, 3.1).
         if not isinstance(algorithm, str) or algorithm not in self.settings.algorithms:
             return TokenRejection("the algorithm of this token is not accepted")
-        if kid is not None and not (isinstance(kid, str) and len(kid) <= LONGEST_KID):
+        if kid is not None and not (isinstance(kid, str) and len(kid) <= MAX_KID_LENGTH):
             return MALFORMED
         candidates = self.keys.candidates(kid, algorithm)
         if candidates:

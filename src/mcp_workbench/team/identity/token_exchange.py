@@ -26,9 +26,9 @@ from mcp_workbench.team.identity.jwks import fetch_metadata
 GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 # Users whose tokens are kept. The least recently active are dropped first, until they call again.
-MOST_SUBJECTS: Final = 10_000
+MAX_EXCHANGING_USERS: Final = 10_000
 # One exchange, including the metadata that it may need first.
-EXCHANGE_SECONDS: Final = 15.0
+TOKEN_EXCHANGE_TIMEOUT: Final = 15.0
 
 
 class SubjectToken(Struct, frozen=True):
@@ -54,7 +54,7 @@ class SubjectTokens:
         _shown.set((principal, subject))
         self._tokens[principal] = subject
         self._tokens.move_to_end(principal)
-        if len(self._tokens) > MOST_SUBJECTS:
+        if len(self._tokens) > MAX_EXCHANGING_USERS:
             self._tokens.popitem(last=False)
 
     def shown(self, principal: str) -> SubjectToken | None:
@@ -95,13 +95,14 @@ class TokenExchanges:
                 hint="register a client at the provider",
             )
         try:
-            async with asyncio.timeout(EXCHANGE_SECONDS):
+            async with asyncio.timeout(TOKEN_EXCHANGE_TIMEOUT):
                 endpoint = self._endpoints.get(issuer.issuer) or await self._find_endpoint(issuer)
                 asked = request(endpoint, _client(issuer), Credentials(issuer.client_secret), _fields(subject, wanted))
                 return read(await self._fetch(asked), issuer.issuer)
         except TimeoutError:
             raise DownstreamError(
-                f"{issuer.issuer} did not exchange the token within {EXCHANGE_SECONDS:g} s", hint="try again later"
+                f"{issuer.issuer} did not exchange the token within {TOKEN_EXCHANGE_TIMEOUT:g} s",
+                hint="try again later",
             ) from None
 
     async def _find_endpoint(self, issuer: IssuerConfig) -> str:

@@ -14,15 +14,15 @@ from typing import Final
 from mcp_workbench.engine.config.auth_settings import TokenExchangeConfig
 from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource, ProvenHeaders
 from mcp_workbench.team.identity.identities import Identity
-from mcp_workbench.team.identity.identity_assertions import ASSERTION_SECONDS
+from mcp_workbench.team.identity.identity_assertions import ASSERTION_LIFETIME
 from mcp_workbench.team.identity.token_exchange import TokenExchanges
 
 # A new assertion is made while the previous one is still valid: clocks differ, and a request takes a while.
-RENEW_SECONDS: Final = 60.0
+ASSERTION_RENEWAL_MARGIN: Final = 60.0
 # A token without an expiry is exchanged again after this long.
 UNKNOWN_LIFE: Final = 300.0
 # Exchanged tokens of one user for one server: one for each of the user's tokens. An agent has one, a user few agents.
-MOST_EXCHANGED: Final = 8
+MAX_EXCHANGED_TOKENS: Final = 8
 
 Clock = Callable[[], float]
 
@@ -88,7 +88,7 @@ class AssertedIdentity:
             else:
                 self._made = {**given, self._header: assertion}
             self._given, self._of = given, identity
-            self._validity = Validity(self._now, self._age, ASSERTION_SECONDS - RENEW_SECONDS)
+            self._validity = Validity(self._now, self._age, ASSERTION_LIFETIME - ASSERTION_RENEWAL_MARGIN)
         return self._made
 
 
@@ -138,8 +138,8 @@ class ExchangedToken:
         life = UNKNOWN_LIFE if tokens.expires_in is None else tokens.expires_in
         headers = {**self._base, "authorization": f"Bearer {tokens.access_token}"}
         self._made.pop(subject.token, None)
-        if len(self._made) >= MOST_EXCHANGED:
+        if len(self._made) >= MAX_EXCHANGED_TOKENS:
             del self._made[next(iter(self._made))]
-        validity = Validity(self._now, self._age, max(life - min(RENEW_SECONDS, life / 10), 1.0))
+        validity = Validity(self._now, self._age, max(life - min(ASSERTION_RENEWAL_MARGIN, life / 10), 1.0))
         self._made[subject.token] = headers, validity
         return headers

@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 HINT: Final = "`mcp-workbench team lock diff` shows the difference, `mcp-workbench team lock accept` accepts it"
 # How many differences a log line names, and how many audit events there are for one list.
 MAX_NAMED_DIFFERENCES: Final = 5
-MOST_EVENTS: Final = 50
+MAX_LOCK_EVENTS: Final = 50
 # Cached hashes, so that the same list is compared quickly when it comes again.
-MOST_HASHES: Final = 100_000
+MAX_DEFINITION_HASHES: Final = 100_000
 # How many answers that differ from a server's list are logged.
-MOST_SAID_CONTENTS: Final = 1000
+MAX_LOGGED_CONTENTS: Final = 1000
 
 # The details name the user's files: they are shown by `check`, `status` and in the log, not to callers.
 UNUSABLE: Final = "the lock file cannot be used (`mcp-workbench check` says why)"
@@ -202,7 +202,7 @@ class Lock:
         if known is not None and known[0] == definition:
             return known[1]
         found = definition_hash(definition)
-        if len(self._hashes) >= MOST_HASHES:
+        if len(self._hashes) >= MAX_DEFINITION_HASHES:
             # Some servers list a resource for each file, and different ones the next day.
             self._hashes.clear()
         self._hashes[place, name] = definition, found
@@ -225,7 +225,7 @@ class Lock:
 
     def report_content(self, entry: ServerEntry, what: str, reason: str) -> None:
         """A server answers about a skill otherwise than it lists it. Logged once. For any thread."""
-        if (entry.label, what) in self._said_contents or len(self._said_contents) >= MOST_SAID_CONTENTS:
+        if (entry.label, what) in self._said_contents or len(self._said_contents) >= MAX_LOGGED_CONTENTS:
             return
         self._said_contents.add((entry.label, what))
         log.warning("[%s] %s is withheld: %s", entry.label, what, reason)
@@ -243,7 +243,7 @@ class Lock:
         what = "is not in the lock file" if locked is None else "differs from the lock file"
         consequence = "; withheld until accepted" if self.is_enforced else ""
         log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, items, more, consequence, HINT)
-        for kind, name, how in news[:MOST_EVENTS]:
+        for kind, name, how in news[:MAX_LOCK_EVENTS]:
             self._record(
                 "definition",
                 principal=entry.context.principal or None,

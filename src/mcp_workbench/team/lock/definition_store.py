@@ -13,7 +13,7 @@ from mcp_workbench.engine.config.state_folder import state_path
 from mcp_workbench.team.lock.lock_file import canonical_definition, definition_hash
 
 # Definitions may be up to 64 MiB; differences of that size are not readable.
-LARGEST_KEPT: Final = 1024 * 1024
+MAX_STORED_DEFINITION_BYTES: Final = 1024 * 1024
 _PREFIX: Final = "sha256:"
 
 
@@ -30,7 +30,7 @@ class DefinitionStore:
             return None
         try:
             with open(os.path.join(self._folder, digits), "rb") as file:
-                found = file.read(LARGEST_KEPT + 1)
+                found = file.read(MAX_STORED_DEFINITION_BYTES + 1)
         except OSError:
             return None
         return found if definition_hash(Raw(found)) == hash else None
@@ -44,7 +44,7 @@ class DefinitionStore:
             for definition in definitions:
                 content = canonical_definition(definition)
                 path = os.path.join(self._folder, definition_hash(definition).removeprefix(_PREFIX))
-                if len(content) > LARGEST_KEPT or os.path.exists(path):
+                if len(content) > MAX_STORED_DEFINITION_BYTES or os.path.exists(path):
                     continue
                 draft = f"{path}.{os.getpid()}.new"
                 with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

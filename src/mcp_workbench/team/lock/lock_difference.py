@@ -41,7 +41,7 @@ TELLING_MODELS: Final = tuple(
 MAX_SUSPICIOUS_SENTENCES: Final = 5
 # How much of a text is searched; the rest is data.
 MAX_SEARCHED_TEXT_LENGTH: Final = 64 * 1024
-_LONGEST_QUOTE: Final = 80
+_MAX_DIFFERENCE_QUOTE: Final = 80
 # Hints that restrict a tool, with the restricting value; any other value is wider. The specification's defaults:
 # nothing is read-only or idempotent, everything is destructive and open, unless stated.
 _NARROW: Final = {"readOnlyHint": True, "idempotentHint": True, "destructiveHint": False, "openWorldHint": False}
@@ -63,7 +63,7 @@ def instructions(document: object) -> Iterator[str]:
             if match is not None and match[0].lower() not in seen and len(seen) < MAX_SUSPICIOUS_SENTENCES:
                 seen.add(match[0].lower())
                 around = " ".join(text[max(match.start() - 20, 0) : match.end() + 20].split())
-                yield f"addresses the model: “…{around[:_LONGEST_QUOTE]}…”"
+                yield f"addresses the model: “…{around[:_MAX_DIFFERENCE_QUOTE]}…”"
 
 
 def taken_names(name: str, others: Mapping[str, Iterable[str]]) -> Iterator[str]:

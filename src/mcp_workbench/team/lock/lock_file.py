@@ -25,7 +25,7 @@ from mcp_workbench.team.lock.packages import package_of
 # 2: with `instructions`. Files of format 1 are read; a server's instructions are new to them.
 LOCK_FORMAT_VERSION: Final = 2
 # A hundred thousand definitions; anything larger is some other file.
-LARGEST_LOCK: Final = 16 * 1024 * 1024
+MAX_LOCK_FILE_BYTES: Final = 16 * 1024 * 1024
 # What a lock covers: definitions, and what else a server tells agents. Of resources only the templates, unless the
 # configuration asks for more: most servers list their data as resources.
 LOCKED_KINDS: Final = (*(kind for kind in KINDS if kind != "resources"), INSTRUCTIONS)
@@ -120,13 +120,13 @@ def read_lock(target: LockTarget) -> LockFile | None:
     path = target.path
     try:
         with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
-            content = file.read(LARGEST_LOCK + 1)
+            content = file.read(MAX_LOCK_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"`{path}` cannot be read: {error.strerror}") from None
-    if len(content) > LARGEST_LOCK:
-        raise ConfigError(f"`{path}` is larger than {LARGEST_LOCK // 1024**2} MiB, too large for a lock file")
+    if len(content) > MAX_LOCK_FILE_BYTES:
+        raise ConfigError(f"`{path}` is larger than {MAX_LOCK_FILE_BYTES // 1024**2} MiB, too large for a lock file")
     return parse_lock(content, target)
 
 

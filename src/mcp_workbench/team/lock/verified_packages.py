@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.errors import DownstreamError
-from mcp_workbench.team.lock.lock_file import LARGEST_LOCK, LockedServer, LockFile
+from mcp_workbench.team.lock.lock_file import MAX_LOCK_FILE_BYTES, LockedServer, LockFile
 from mcp_workbench.team.lock.packages import is_pinned, package_of
 
 # The options before a package that change nothing about where it comes from.
@@ -51,7 +51,7 @@ def recorded(lock_path: str, config_name: str, toolbox: str, server: str) -> Loc
     if the file cannot be read."""
     try:
         with open(lock_path, "rb") as file:
-            found = msgspec.json.decode(file.read(LARGEST_LOCK), type=LockFile)
+            found = msgspec.json.decode(file.read(MAX_LOCK_FILE_BYTES), type=LockFile)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:

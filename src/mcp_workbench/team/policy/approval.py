@@ -37,23 +37,23 @@ from mcp_workbench.team.policy.approval_question import Duration, chosen, is_cut
 from mcp_workbench.team.policy.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
 
 # How long "for an hour" is. Long enough for a piece of work, short enough for the user to remember.
-APPROVED_SECONDS: Final = 3600.0
+APPROVAL_LIFETIME: Final = 3600.0
 # How long a call waits for `mcp-workbench team approve`, and how long after that it may be made.
-WAITING_SECONDS: Final = 600.0
+WAITING_CALL_LIFETIME: Final = 600.0
 # Calls that wait, in total and per principal: an agent that tries variations must not crowd out the calls of others.
-MOST_WAITING: Final = 200
-MOST_WAITING_OF_ONE: Final = 20
+MAX_WAITING_CALLS: Final = 200
+MAX_WAITING_CALLS_PER_PRINCIPAL: Final = 20
 # Approvals that are kept; beyond this, the oldest are dropped, and the user is asked again.
-MOST_APPROVALS: Final = 10_000
+MAX_APPROVALS: Final = 10_000
 # Retries of one call that are expected at once: a client may have made it several times concurrently.
-MOST_RETRIES: Final = 20
+MAX_APPROVED_RETRIES: Final = 20
 # Calls whose last approved parameters are kept, to show what is different this time.
-MOST_REMEMBERED: Final = 1000
-LARGEST_REMEMBERED: Final = 16 * 1024
+MAX_REMEMBERED_CALLS: Final = 1000
+MAX_REMEMBERED_PARAMS_BYTES: Final = 16 * 1024
 # Calls of which is kept who decided about them, for whoever decides second.
 MAX_DECIDED: Final = 1000
 # A waiting call up to this size is kept in full, for `mcp-workbench team approve --show`.
-LARGEST_WAITING: Final = 256 * 1024
+MAX_WAITING_CALL_BYTES: Final = 256 * 1024
 _NO_STATE: Final = Raw(b"null")
 # The part of `_meta` that belongs to the protocol and to tracing: it does not affect what a call does.
 _PROTOCOL: Final = "io.modelcontextprotocol/"
@@ -162,7 +162,7 @@ class Approvals:
     def grant(self, principal: str, digest: str, grant: GrantedApproval) -> None:
         self._granted[principal, digest] = grant
         self._granted.move_to_end((principal, digest))
-        if len(self._granted) > MOST_APPROVALS:
+        if len(self._granted) > MAX_APPROVALS:
             self._granted.popitem(last=False)
         # One for a single call, or for a session, is of no use at another instance.
         if self._elsewhere is not None and not grant.is_once and grant.session is None:
@@ -176,7 +176,7 @@ class Approvals:
         else:
             self._granted[principal, digest] = GrantedApproval(until)
         for table in (self._denied, self._granted):
-            if len(table) > MOST_APPROVALS:
+            if len(table) > MAX_APPROVALS:
                 table.popitem(last=False)
 
     def lasting(self) -> list[tuple[str, str, float, str | None]]:
@@ -194,10 +194,10 @@ class Approvals:
         """The server requires input before it does what was approved: expect the client to retry with it, and with the
         state that the server returned."""
         of_call = self._retries.setdefault((principal, digest), [])
-        of_call.append((self.now() + WAITING_SECONDS, state))
-        del of_call[:-MOST_RETRIES]
+        of_call.append((self.now() + WAITING_CALL_LIFETIME, state))
+        del of_call[:-MAX_APPROVED_RETRIES]
         self._retries.move_to_end((principal, digest))
-        if len(self._retries) > MOST_APPROVALS:
+        if len(self._retries) > MAX_APPROVALS:
             self._retries.popitem(last=False)
 
     def take_retry(self, principal: str, digest: str, state: str | None = None) -> bool:
@@ -228,10 +228,10 @@ class Approvals:
 
     def remember(self, principal: str, place: str, params: bytes) -> None:
         """Keep the approved parameters for the next question about the same item."""
-        if len(params) <= LARGEST_REMEMBERED:
+        if len(params) <= MAX_REMEMBERED_PARAMS_BYTES:
             self._last[principal, place] = params
             self._last.move_to_end((principal, place))
-            if len(self._last) > MOST_REMEMBERED:
+            if len(self._last) > MAX_REMEMBERED_CALLS:
                 self._last.popitem(last=False)
 
     def last(self, principal: str, place: str) -> bytes | None:
@@ -270,14 +270,14 @@ class Approvals:
             if waiting.principal == principal and waiting.digest == digest:
                 return waiting.id
         of_one = sum(waiting.principal == principal for waiting in self._waiting.values())
-        if len(self._waiting) >= MOST_WAITING or of_one >= MOST_WAITING_OF_ONE:
+        if len(self._waiting) >= MAX_WAITING_CALLS or of_one >= MAX_WAITING_CALLS_PER_PRINCIPAL:
             return None
         id = urandom(5).hex()
-        expires = self.now() + WAITING_SECONDS
+        expires = self.now() + WAITING_CALL_LIFETIME
         described = shown(params) if meta is None else f"{shown(params)} with `_meta` {shown(meta)}"
         whole = params if meta is None else params + b" with `_meta` " + meta
-        kept = whole if len(whole) <= LARGEST_WAITING else None
-        compared = params if len(params) <= LARGEST_REMEMBERED else None
+        kept = whole if len(whole) <= MAX_WAITING_CALL_BYTES else None
+        compared = params if len(params) <= MAX_REMEMBERED_PARAMS_BYTES else None
         self._waiting[id] = WaitingCall(
             id,
             principal,
@@ -291,7 +291,7 @@ class Approvals:
             request,
             rule,
             time.time(),
-            expires - WAITING_SECONDS,
+            expires - WAITING_CALL_LIFETIME,
             [],
         )
         self._on_waiting()
@@ -319,7 +319,7 @@ class Approvals:
         """Record the user's approval: once within a while, or for a time. None if no such call waits."""
         waiting = self._decide(id, DecidedCall(is_denied=False, by=by))
         if waiting is not None:
-            expires = self.now() + (WAITING_SECONDS if seconds is None else seconds)
+            expires = self.now() + (WAITING_CALL_LIFETIME if seconds is None else seconds)
             self.grant(waiting.principal, waiting.digest, GrantedApproval(expires, is_once=seconds is None))
             if waiting.params is not None:
                 self.remember(waiting.principal, waiting.place, waiting.params)
@@ -329,8 +329,8 @@ class Approvals:
         """Record that the user denies it: the same call is refused for a while. None if no such call waits."""
         waiting = self._decide(id, DecidedCall(is_denied=True, by=by))
         if waiting is not None:
-            self._denied[waiting.principal, waiting.digest] = (self.now() + WAITING_SECONDS, by)
-            if len(self._denied) > MOST_APPROVALS:
+            self._denied[waiting.principal, waiting.digest] = (self.now() + WAITING_CALL_LIFETIME, by)
+            if len(self._denied) > MAX_APPROVALS:
                 self._denied.popitem(last=False)
             if self._elsewhere is not None:
                 self._elsewhere.on_denied(waiting.principal, waiting.digest, by)
@@ -525,7 +525,7 @@ class ApprovalStep:
     def _lasting(self, duration: Duration, session: int) -> GrantedApproval:
         if duration == "session":
             return GrantedApproval(float("inf"), session=session)
-        return GrantedApproval(self._approvals.now() + APPROVED_SECONDS)
+        return GrantedApproval(self._approvals.now() + APPROVAL_LIFETIME)
 
     def _approved(self, request: GuardedRequest) -> Pass:
         self._passed[id(request)] = _first_digest(request, _members(request))
@@ -546,8 +546,8 @@ class ApprovalStep:
             return Denial(FORBIDDEN, text, {"rule": rule}, rule=rule)
         text = (
             f"`{place}` needs the user's approval, and this client cannot ask for it: have the user run "
-            f"`mcp-workbench team approve {waiting}` within {WAITING_SECONDS / 60:.0f} minutes, then make the same "
-            "call again"
+            f"`mcp-workbench team approve {waiting}` within {WAITING_CALL_LIFETIME / 60:.0f} minutes, then make the "
+            "same call again"
         )
         return Denial(FORBIDDEN, text, {"rule": rule, "approval": waiting}, rule=rule, needs_approval=True)
 

@@ -20,9 +20,9 @@ _SAID: Final = {"once": "Once", "session": "For this session", "hour": "For an h
 MEMBER: Final = "allow"
 # Users do not read more in a form, and windows outgrow the screen. The question states how much is left out, with its
 # hash; all of it can be read elsewhere.
-LONGEST_SHOWN: Final = 4000
-MOST_DIFFERENCES: Final = 20
-_LONGEST_VALUE: Final = 200
+MAX_QUESTION_LENGTH: Final = 4000
+MAX_SHOWN_DIFFERENCES: Final = 20
+_MAX_VALUE_LENGTH: Final = 200
 
 
 class _Choice(Struct):
@@ -97,15 +97,19 @@ def shown(params: bytes) -> str:
     """The parameters as they will be sent, for users."""
     # As written: an object that repeats a member is shown with both.
     text = one_line(params.decode(errors="backslashreplace"))
-    if len(text) <= LONGEST_SHOWN:
+    if len(text) <= MAX_QUESTION_LENGTH:
         return text
     mark = sha256(params).hexdigest()
-    return f"{text[:LONGEST_SHOWN]}… and {len(text) - LONGEST_SHOWN:,} characters more (sha256 of all: {mark})"
+    return (
+        f"{text[:MAX_QUESTION_LENGTH]}… and {len(text) - MAX_QUESTION_LENGTH:,} characters more (sha256 of all: {mark})"
+    )
 
 
 def is_cut(params: bytes, meta: bytes | None) -> bool:
     """Whether a question shows only the beginning of one of them."""
-    return any(len(one_line(each.decode(errors="backslashreplace"))) > LONGEST_SHOWN for each in (params, meta or b""))
+    return any(
+        len(one_line(each.decode(errors="backslashreplace"))) > MAX_QUESTION_LENGTH for each in (params, meta or b"")
+    )
 
 
 def differences(before: bytes, after: bytes) -> list[str]:
@@ -114,8 +118,8 @@ def differences(before: bytes, after: bytes) -> list[str]:
         found = list(_compared("", json.loads(before), json.loads(after)))
     except (ValueError, RecursionError):
         return ["they cannot be compared"]
-    if len(found) > MOST_DIFFERENCES:
-        return [*found[:MOST_DIFFERENCES], f"and {len(found) - MOST_DIFFERENCES} more"]
+    if len(found) > MAX_SHOWN_DIFFERENCES:
+        return [*found[:MAX_SHOWN_DIFFERENCES], f"and {len(found) - MAX_SHOWN_DIFFERENCES} more"]
     return found
 
 
@@ -139,4 +143,4 @@ def _compared(pointer: str, before: Any, after: Any) -> list[str]:
 
 def _brief(value: Any) -> str:
     text = one_line(json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"

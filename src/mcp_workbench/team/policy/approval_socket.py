@@ -21,12 +21,12 @@ from mcp_workbench.engine.socket_peers import described_peer, is_posing, may_dec
 # Its file name after the process id.
 APPROVAL_SUFFIX: Final = "approve.sock"
 # Both processes are on the same machine.
-ANSWER_SECONDS: Final = 2.0
+LOCAL_ANSWER_TIMEOUT: Final = 2.0
 # A request has a few hundred bytes.
-LARGEST_REQUEST: Final = 4096
+MAX_APPROVAL_REQUEST_BYTES: Final = 4096
 
 # A call is kept whole up to 256 KiB, and escaping unprintable characters makes it longer.
-LARGEST_REPLY: Final = 4 * 1024 * 1024
+MAX_APPROVAL_REPLY_BYTES: Final = 4 * 1024 * 1024
 
 
 class ApprovalRequest(Struct):
@@ -73,7 +73,7 @@ class ApprovalSocket:
             make_private(os.path.dirname(self._path))
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
-            self._server = await asyncio.start_unix_server(self._answer, self._path, limit=LARGEST_REQUEST)
+            self._server = await asyncio.start_unix_server(self._answer, self._path, limit=MAX_APPROVAL_REQUEST_BYTES)
 
     def close(self) -> None:
         if self._server is not None:
@@ -83,7 +83,7 @@ class ApprovalSocket:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(LOCAL_ANSWER_TIMEOUT):
                 # Read in any case: who is refused before it has written finds a broken pipe instead of the answer.
                 line = await reader.readline()
                 connection = writer.get_extra_info("socket")
@@ -120,8 +120,8 @@ async def decide_anywhere(request: ApprovalRequest) -> ApprovalReply:
 
 async def _ask(path: str, request: ApprovalRequest) -> ApprovalReply:
     with contextlib.suppress(OSError, TimeoutError, ValueError, DecodeError, ValidationError):
-        async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(path, limit=LARGEST_REPLY)
+        async with asyncio.timeout(LOCAL_ANSWER_TIMEOUT):
+            reader, writer = await asyncio.open_unix_connection(path, limit=MAX_APPROVAL_REPLY_BYTES)
             try:
                 if is_posing(writer.get_extra_info("socket")):
                     return ApprovalReply()

@@ -23,9 +23,9 @@ from mcp_workbench.team.policy.shared_counts import NOTHING, Counted, SharedCoun
 LIMIT_REACHED: Final = -32011
 # Principals and servers that are counted. An entry without usage in the last minute, and with nothing in flight, is
 # replaced by a new one; if there is none, the new one has to wait: an entry that is dropped would restart from zero.
-MOST_COUNTED: Final = 20_000
+MAX_LIMIT_COUNTERS: Final = 20_000
 # How many entries are checked for that at a time.
-_LOOKED_AT: Final = 50
+_MAX_COUNTERS_EXAMINED: Final = 50
 LIMIT_WINDOW: Final = 60
 
 # A limit, a principal, and a toolbox with a server; empty where the limit does not count by them.
@@ -197,7 +197,7 @@ class LimitStep:
     def _usage(self, key: _Key, now: float) -> _Usage | None:
         used = self._used.get(key)
         if used is None:
-            if len(self._used) >= MOST_COUNTED and not self._make_room(now):
+            if len(self._used) >= MAX_LIMIT_COUNTERS and not self._make_room(now):
                 return None
             used = self._used[key] = _Usage()
         self._used.move_to_end(key)
@@ -205,7 +205,7 @@ class LimitStep:
         return used
 
     def _make_room(self, now: float) -> bool:
-        for key in list(islice(self._used, _LOOKED_AT)):
+        for key in list(islice(self._used, _MAX_COUNTERS_EXAMINED)):
             used = self._used[key]
             used.advance(now)
             if not (used.in_flight or used.calls.total or used.bytes.total):

@@ -20,7 +20,7 @@ from mcp_workbench.engine.steps import Subject
 from mcp_workbench.team.identity.identities import Identity
 from mcp_workbench.team.policy.globs import PathGlob, fits, takes_all
 from mcp_workbench.team.policy.uri_spellings import (
-    MOST_ENCODINGS,
+    MAX_PERCENT_ENCODINGS,
     bare_globs,
     globs_of_same,
     is_encoded_too_often,
@@ -52,7 +52,7 @@ STRICTNESS: Final[dict[Then, int]] = {"allow": 0, "ask": 1, "deny": 2, "hide": 3
 GROUP: Final = "group:"
 KEY_RULE: Final = "key"
 # Larger ones are not decoded: a rule would delay the calls of all other users.
-LARGEST_JUDGED: Final = 1024 * 1024
+MAX_JUDGED_ARGUMENT_BYTES: Final = 1024 * 1024
 _MISSING: Final = object()
 
 
@@ -83,7 +83,7 @@ class JudgedArguments:
 
 
 def _read(raw: bytes) -> Any:
-    if len(raw) > LARGEST_JUDGED:
+    if len(raw) > MAX_JUDGED_ARGUMENT_BYTES:
         raise Undecidable(f"a rule depends on the arguments, and {len(raw)} bytes of them are too many to check")
     try:
         value = json.loads(raw or b"{}", object_pairs_hook=_object)
@@ -279,7 +279,9 @@ def decide(
         if STRICTNESS[found.then] > STRICTNESS[decision.then]:
             decision = replace(found, why=f"{found.why}; the address is judged as `{item}` too")
     if STRICTNESS[decision.then] < STRICTNESS["deny"] and is_encoded_too_often(subject.item):
-        return PolicyDecision("deny", "policy", f"the address is percent-encoded more than {MOST_ENCODINGS} times")
+        return PolicyDecision(
+            "deny", "policy", f"the address is percent-encoded more than {MAX_PERCENT_ENCODINGS} times"
+        )
     return decision
 
 

@@ -21,7 +21,7 @@ from msgspec.json import Decoder, encode
 from mcp_workbench.engine.lasting_state import APPROVAL, WAITING, LastingState
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.steps import LOCAL
-from mcp_workbench.team.policy.approval import MAX_DECIDED, WAITING_SECONDS, Approvals, WaitingCall
+from mcp_workbench.team.policy.approval import MAX_DECIDED, WAITING_CALL_LIFETIME, Approvals, WaitingCall
 from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 
 # For the reply of the instance where a call waits. Whoever asks waits for two seconds (`approval_socket`).
@@ -142,7 +142,7 @@ class SharedApprovals:
             waiting.arguments,
             waiting.rule,
             waiting.at,
-            waiting.at + WAITING_SECONDS,
+            waiting.at + WAITING_CALL_LIFETIME,
             waiting.whole,
         )
         written = encode(left)
@@ -160,7 +160,7 @@ class SharedApprovals:
         self._leave(principal, digest, _LeftApproval(time.time() + seconds))
 
     def on_denied(self, principal: str, digest: str, by: str) -> None:
-        self._leave(principal, digest, _LeftApproval(time.time() + WAITING_SECONDS, by))
+        self._leave(principal, digest, _LeftApproval(time.time() + WAITING_CALL_LIFETIME, by))
 
     def _leave(self, principal: str, digest: str, left: _LeftApproval, *, is_new: bool = True) -> None:
         self._state.keep(APPROVAL, principal, digest, encode(left))

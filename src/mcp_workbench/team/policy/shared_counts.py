@@ -23,8 +23,8 @@ from mcp_workbench.engine.lasting_state import LastingState
 TELL_DELAY: Final = 0.01
 EXCHANGE_INTERVAL: Final = 1.0
 # What an instance that has ended had counted goes on to count for the rest of the minute; its calls have ended.
-COUNTED_SECONDS: Final = 60.0
-IN_FLIGHT_SECONDS: Final = 5.0
+ENDED_INSTANCE_COUNT_LIFETIME: Final = 60.0
+ENDED_INSTANCE_IN_FLIGHT_LIFETIME: Final = 5.0
 MAX_COUNTED_ELSEWHERE: Final = 20_000
 _LIMITS: Final = "limits"
 
@@ -81,11 +81,11 @@ class SharedCounts:
         now = self._now()
         calls = size = in_flight = 0
         for instance, (counted, at) in list(told.items()):
-            if now - at > COUNTED_SECONDS:
+            if now - at > ENDED_INSTANCE_COUNT_LIFETIME:
                 del told[instance]
                 continue
             calls, size = calls + counted[0], size + counted[1]
-            in_flight += counted[2] if now - at <= IN_FLIGHT_SECONDS else 0
+            in_flight += counted[2] if now - at <= ENDED_INSTANCE_IN_FLIGHT_LIFETIME else 0
         return calls, size, in_flight
 
     def close(self) -> None:

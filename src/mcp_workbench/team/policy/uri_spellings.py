@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 # How often a URI may be percent-encoded repeatedly. Servers decode once; gateways before them may do so too. More is
 # only used to circumvent a rule.
-MOST_ENCODINGS: Final = 4
+MAX_PERCENT_ENCODINGS: Final = 4
 # Longer texts are compared without Unicode normalisation, which takes quadratic time for combining marks. Whatever only
 # makes a URI longer has been removed by then.
-LONGEST_COMPOSED: Final = 1000
+MAX_NORMALISED_LENGTH: Final = 1000
 # URIs without another spelling: most in lists, which are judged by the thousand.
 _PLAIN: Final = re.compile(
     r"(?!file://[^/])[a-z][a-z0-9+.-]*://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)?"
@@ -34,7 +34,7 @@ _AROUND: Final = "".join(map(chr, range(0x21)))
 
 
 def is_encoded_too_often(uri: str) -> bool:
-    for _ in range(MOST_ENCODINGS):
+    for _ in range(MAX_PERCENT_ENCODINGS):
         uri = unquote(uri)
     return unquote(uri) != uri
 
@@ -44,7 +44,7 @@ def other_spellings(uri: str) -> Iterator[str]:
     if _PLAIN.fullmatch(uri):
         return
     seen = {uri}
-    for _ in range(MOST_ENCODINGS + 1):
+    for _ in range(MAX_PERCENT_ENCODINGS + 1):
         same = normalised(uri)
         for each in (uri, same, bare(same), bare(_as_one_path(uri))):
             if each not in seen:
@@ -99,7 +99,7 @@ def _cleaned(uri: str) -> str:
 
 def _composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     """The text in Unicode normal form, unless it is too long."""
-    if text.isascii() or len(text) > LONGEST_COMPOSED:
+    if text.isascii() or len(text) > MAX_NORMALISED_LENGTH:
         return text
     from unicodedata import normalize
 

@@ -16,9 +16,9 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 # A line of data is longer than the data by the name of its field.
 FIELD_OVERHEAD: Final = len(b"data: ")
 # `retry` is in milliseconds; nine digits are eleven days, and a million digits would be an attack on `int`.
-MOST_RETRY_DIGITS: Final = 9
+MAX_RETRY_DIGITS: Final = 9
 # Sent as a header when a stream is resumed, so it must fit into one.
-LONGEST_ID: Final = 1024
+MAX_RESUMABLE_ID_LENGTH: Final = 1024
 
 KEEP_ALIVE: Final = b":\n\n"
 
@@ -142,9 +142,9 @@ class SseParser:
         if name == b"event":
             self._type = value.decode(errors="replace")
         elif name == b"id":
-            if b"\0" not in value and len(value) <= LONGEST_ID:
+            if b"\0" not in value and len(value) <= MAX_RESUMABLE_ID_LENGTH:
                 self.last_id = value.decode(errors="replace")
-        elif name == b"retry" and value.isdigit() and len(value) <= MOST_RETRY_DIGITS:
+        elif name == b"retry" and value.isdigit() and len(value) <= MAX_RETRY_DIGITS:
             self.retry = int(value)
 
 

@@ -22,7 +22,7 @@ from mcp_workbench.engine.transport.http.client.client_connection import (
 from mcp_workbench.engine.transport.http.client.headers import FixedHeaders
 from mcp_workbench.engine.transport.http.client.http_client import HttpClient, HttpTarget
 from mcp_workbench.engine.transport.http.client.response import (
-    MOST_BUFFERED,
+    MAX_BUFFERED_BYTES,
     BrokeOff,
     NotHttp,
     RequestFailed,
@@ -153,7 +153,7 @@ async def test_a_server_that_says_more_than_it_was_asked_is_not_believed() -> No
 
 
 async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "KEEP_ALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(http_client, "KEEP_ALIVE_TIMEOUT", 0.02)
 
     async def handler(request: Request, reply: Reply) -> None:
         await reply.send(200)
@@ -202,12 +202,12 @@ async def test_an_unread_body_applies_back_pressure_to_the_server() -> None:
     try:
         async with scripted_http(handler) as server:
             response = await client.request("GET", HttpTarget.of(server.url, FixedHeaders({})), {})
-            await wait_until(lambda: response._buffered > MOST_BUFFERED)
+            await wait_until(lambda: response._buffered > MAX_BUFFERED_BYTES)
             for _ in range(50):
                 await asyncio.sleep(0)
-            assert response._buffered < MOST_BUFFERED + 1_000_000
+            assert response._buffered < MAX_BUFFERED_BYTES + 1_000_000
             await response.read()
-            await wait_until(lambda: response._buffered > MOST_BUFFERED)
+            await wait_until(lambda: response._buffered > MAX_BUFFERED_BYTES)
             response.release()
     finally:
         await client.close()

@@ -281,7 +281,7 @@ async def test_a_stream_that_never_ends_ends_with_the_request() -> None:
 
 
 async def test_a_stream_that_cannot_be_resumed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "MOST_RESUMES", 2)
+    monkeypatch.setattr(post, "MAX_RESUMES", 2)
 
     async def handler(request: Request, reply: Reply) -> None:
         if request.method == "GET":

@@ -303,7 +303,7 @@ class OfRequest:
 
 async def test_a_delayed_message_is_sent_with_the_headers_of_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too much is under way, so that the others are sent when one ends, whoever's that is."""
-    monkeypatch.setattr(link_module, "MOST_POSTS", 1)
+    monkeypatch.setattr(link_module, "MAX_CONCURRENT_POSTS", 1)
     async with scripted_http(answer) as server, talking(server.url, source=OfRequest()) as talk:
         ids = {}
         for who in range(1, 4):

@@ -165,7 +165,7 @@ async def test_a_message_spread_over_lines_arrives_on_one() -> None:
 
 
 async def test_more_requests_than_a_server_gets_at_once_are_queued(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "MOST_POSTS", 2)
+    monkeypatch.setattr(link_module, "MAX_CONCURRENT_POSTS", 2)
     released = asyncio.Event()
 
     async def handler(request: Request, reply: Reply) -> None:
@@ -424,7 +424,7 @@ async def test_stopping_ends_what_is_under_way_quietly() -> None:
 
 
 async def test_closing_is_bounded_if_the_server_does_not_answer_delete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "GOODBYE_SECONDS", 0.02)
+    monkeypatch.setattr(link_module, "SESSION_DELETE_TIMEOUT", 0.02)
 
     class Silent(LegacyServer):
         async def __call__(self, request: Request, reply: Reply) -> None:

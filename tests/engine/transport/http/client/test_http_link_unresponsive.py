@@ -13,8 +13,8 @@ import pytest
 from mcp_workbench.engine.transport import backlog
 from mcp_workbench.engine.transport.http.client import http_link
 from mcp_workbench.engine.transport.http.client import http_link as link_module
-from mcp_workbench.engine.transport.http.client.post import LEAST_RESUME_SECONDS, Post
-from mcp_workbench.engine.transport.http.client.response import MOST_INFLATED
+from mcp_workbench.engine.transport.http.client.post import MIN_RESUME_DELAY, Post
+from mcp_workbench.engine.transport.http.client.response import MAX_INFLATED_BYTES
 from tests.engine.transport.http.client.talk import STAMP, talking
 from tests.engine.transport.http.client.test_http_link import LegacyServer, answer
 from tests.engine.transport.http.listening import Reply, Request, scripted_http, wait_until
@@ -39,7 +39,7 @@ class Silent(LegacyServer):
 async def test_cancelled_calls_take_no_place_even_if_the_server_does_not_learn_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_module, "MOST_POSTS", 2)
+    monkeypatch.setattr(link_module, "MAX_CONCURRENT_POSTS", 2)
     server = Silent("tools/call", "notifications/cancelled")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
         await talk.initialize()
@@ -54,7 +54,7 @@ async def test_cancelled_calls_take_no_place_even_if_the_server_does_not_learn_o
 
 
 async def test_a_notification_that_is_never_answered_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_link, "ONE_WAY_SECONDS", 0.05)
+    monkeypatch.setattr(http_link, "ONE_WAY_TIMEOUT", 0.05)
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
         await talk.initialize()
@@ -77,7 +77,7 @@ async def test_a_call_that_was_cancelled_before_it_was_sent_is_never_sent() -> N
 
 
 async def test_what_waits_for_a_server_to_hear_of_the_handshake_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "MOST_UNSENT_BYTES", 1000)
+    monkeypatch.setattr(backlog, "MAX_UNSENT_BYTES", 1000)
     monkeypatch.setattr(backlog, "SMALL_MESSAGE", 100)
     server = Silent("notifications/initialized")
     async with scripted_http(server) as listening, talking(listening.url) as talk:
@@ -90,7 +90,7 @@ async def test_what_waits_for_a_server_to_hear_of_the_handshake_is_bounded(monke
 
 
 async def test_calls_that_are_cancelled_at_once_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "MOST_POSTS", 4)
+    monkeypatch.setattr(link_module, "MAX_CONCURRENT_POSTS", 4)
 
     async def handler(request: Request, reply: Reply) -> None:
         await reply.send(200, answer(request, {"ok": True}))
@@ -128,7 +128,7 @@ async def test_a_cancelled_call_is_not_left_to_the_garbage_collector() -> None:
 async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_link, "MOST_ONE_WAY_WAITING", 50)
+    monkeypatch.setattr(http_link, "MAX_WAITING_ONE_WAY_MESSAGES", 50)
     server = Silent()
     never = asyncio.Event()
 
@@ -143,9 +143,9 @@ async def test_a_server_that_provokes_answers_and_takes_none_uses_a_few_connecti
         before = listening.connections
         for number in range(300):
             talk.send({"jsonrpc": "2.0", "id": number, "result": {}})
-        await wait_until(lambda: listening.connections >= before + http_link.MOST_ONE_WAY - 1)
+        await wait_until(lambda: listening.connections >= before + http_link.MAX_ONE_WAY_MESSAGES - 1)
         assert (await talk.ask("tools/call", {"name": "x"}))["result"] == {"ok": True}
-        assert listening.connections <= before + http_link.MOST_ONE_WAY + 2
+        assert listening.connections <= before + http_link.MAX_ONE_WAY_MESSAGES + 2
         assert talk.link._one_way.dropped == 300 - 50
         never.set()
 
@@ -175,7 +175,7 @@ async def test_a_stream_that_ends_again_and_again_with_nothing_in_it_is_not_aske
         began = asyncio.get_running_loop().time()
         await wait_until(lambda: server.gets >= 4)
         # Pauses that double, from the least one on.
-        assert asyncio.get_running_loop().time() - began >= LEAST_RESUME_SECONDS * (1 + 2 + 4)
+        assert asyncio.get_running_loop().time() - began >= MIN_RESUME_DELAY * (1 + 2 + 4)
 
 
 async def test_a_move_for_good_that_leads_nowhere_is_forgotten() -> None:
@@ -229,7 +229,7 @@ async def test_an_answer_may_be_compressed_in_any_usual_form(form: str) -> None:
 
 async def test_an_answer_that_unpacks_to_far_more_than_it_is_ends_in_an_error() -> None:
     async def handler(request: Request, reply: Reply) -> None:
-        body = answer(request, {"text": "y" * (MOST_INFLATED * 4)})
+        body = answer(request, {"text": "y" * (MAX_INFLATED_BYTES * 4)})
         await reply.send(200, gzip.compress(body), content_encoding="gzip")
 
     async with scripted_http(handler) as server, talking(server.url, limit=1 << 30) as talk:

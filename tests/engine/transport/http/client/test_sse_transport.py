@@ -43,7 +43,7 @@ async def test_the_old_transport_is_not_tried_where_it_is_not_wanted() -> None:
 
 
 async def test_a_stream_that_names_no_endpoint_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse_transport, "ENDPOINT_SECONDS", 0.02)
+    monkeypatch.setattr(sse_transport, "ENDPOINT_EVENT_TIMEOUT", 0.02)
 
     async def handler(request: Request, reply: Reply) -> None:
         await reply.begin_events()

@@ -12,7 +12,7 @@ from mcp_workbench.engine.transport.http.server.authentication import (
     Authentication,
     AuthenticationChallenge,
 )
-from mcp_workbench.engine.transport.http.server.endpoint import MOST_UNANSWERED, OpenStream
+from mcp_workbench.engine.transport.http.server.endpoint import MAX_UNANSWERED_CHECKS, OpenStream
 from mcp_workbench.engine.transport.http.server.limits import Limits
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
@@ -130,8 +130,8 @@ async def test_a_token_that_becomes_somebody_elses_ends_it() -> None:
 async def test_a_provider_that_is_away_for_a_moment_ends_nothing() -> None:
     watched = Watched()
     for _ in range(3):
-        assert all(watched.check(DOWN) for _ in range(MOST_UNANSWERED)) and watched.check("alice")
-    assert all(watched.check(DOWN) for _ in range(MOST_UNANSWERED)) and not watched.check(DOWN)
+        assert all(watched.check(DOWN) for _ in range(MAX_UNANSWERED_CHECKS)) and watched.check("alice")
+    assert all(watched.check(DOWN) for _ in range(MAX_UNANSWERED_CHECKS)) and not watched.check(DOWN)
     watched.timer.stop()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mcp_workbench.engine.transport.http.server.authentication import BearerToken
 from mcp_workbench.engine.transport.http.server.pages import (
-    WATCHED_SECONDS,
+    READINESS_POLL_WINDOW,
     Page,
     PageAccess,
     PageResponse,
@@ -90,5 +90,5 @@ def test_whoever_has_not_polled_for_a_while_does_not_watch() -> None:
     assert page.respond_to(asked("token")).body == b'{"a":1}'
     assert page.respond_to(asked()).body == b"{}"
     assert page.is_watched and not page.must_be_answered
-    now = WATCHED_SECONDS + 1
+    now = READINESS_POLL_WINDOW + 1
     assert not page.is_watched, "it has not asked for a while"

@@ -13,7 +13,7 @@ from mcp_workbench.engine.transport.http.server.authentication import BearerToke
 from mcp_workbench.engine.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.engine.transport.http.server.limits import (
     MAX_REQUEST_HEAD_BYTES,
-    MOST_UNUSED_BODY,
+    MAX_UNUSED_BODY_BYTES,
     SMALL_BODY,
     Limits,
 )
@@ -65,7 +65,7 @@ async def test_nothing_but_a_post_that_came_in_has_a_body(
     async with echoing(authenticator=BearerToken("x")) as rig:
         connection = await rig.client.connect()
         await connection.send(written(method, path, None, **headers, **framing))
-        piece = b"x" * (MOST_UNUSED_BODY + 1)
+        piece = b"x" * (MAX_UNUSED_BODY_BYTES + 1)
         with contextlib.suppress(ConnectionError):
             await connection.send(b"%x\r\n%b\r\n" % (len(piece), piece) if framing is CHUNKED else piece)
         assert (await connection.response()).status == 413

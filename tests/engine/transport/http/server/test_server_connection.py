@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.transport.http.server.limits import MAX_REQUEST_HEAD_BYTES, MOST_PIPELINED, Limits
+from mcp_workbench.engine.transport.http.server.limits import MAX_PIPELINED_REQUESTS, MAX_REQUEST_HEAD_BYTES, Limits
 from mcp_workbench.engine.transport.http.server.server_connection import (
     INBOUND_TRANSITIONS,
     InboundConnection,
@@ -60,7 +60,7 @@ async def test_whoever_sends_too_much_ahead_is_cut_off() -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
         waiting = written("POST", "/mcp", modern("later", id=1), **modern_headers("later"))
-        await connection.send(waiting + ECHO * (MOST_PIPELINED + 1))
+        await connection.send(waiting + ECHO * (MAX_PIPELINED_REQUESTS + 1))
         await connection.closed()
         await wait_until(lambda: rig.server.connection_count == 0)
         assert not rig.sessions[0].calls, "and what it asked for is cancelled"

@@ -16,11 +16,11 @@ from mcp_workbench.engine.transport.http.server.authentication import (
 )
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.throttle import (
-    DELAY_SECONDS,
-    FORGET_FAILURES_SECONDS,
+    FAILED_AUTHENTICATION_DELAY,
+    FAILURE_WINDOW,
     FREE_FAILURES,
-    MOST_DELAYED,
-    MOST_PEERS,
+    MAX_DELAYED_RESPONSES,
+    MAX_THROTTLED_PEERS,
     AuthenticationThrottle,
 )
 from tests.engine.transport.http.listening import wait_until
@@ -40,24 +40,27 @@ class Clock:
 def test_a_few_failures_are_free_and_the_others_wait() -> None:
     throttle = AuthenticationThrottle(Clock())
     assert [throttle.failed("a", WRONG) for _ in range(FREE_FAILURES + 2)] == (
-        [0.0] * FREE_FAILURES + [DELAY_SECONDS] * 2
+        [0.0] * FREE_FAILURES + [FAILED_AUTHENTICATION_DELAY] * 2
     )
     assert throttle.failed("b", WRONG) == 0.0, "each peer for itself"
 
 
 def test_delayed_answers_are_bounded() -> None:
     throttle = AuthenticationThrottle(Clock())
-    for _ in range(FREE_FAILURES + MOST_DELAYED):
+    for _ in range(FREE_FAILURES + MAX_DELAYED_RESPONSES):
         throttle.failed("a", WRONG)
     assert throttle.failed("a", WRONG) is None
     throttle.answered("a")
-    assert throttle.failed("a", WRONG) == DELAY_SECONDS
+    assert throttle.failed("a", WRONG) == FAILED_AUTHENTICATION_DELAY
     assert throttle.failed("a", WRONG) is None, "one was answered, so one more fits"
     throttle.answered("b")
-    for _ in range(MOST_DELAYED):
+    for _ in range(MAX_DELAYED_RESPONSES):
         throttle.answered("a")
     throttle.answered("a")
-    assert [throttle.failed("a", WRONG) for _ in range(MOST_DELAYED + 1)] == [*[DELAY_SECONDS] * MOST_DELAYED, None]
+    assert [throttle.failed("a", WRONG) for _ in range(MAX_DELAYED_RESPONSES + 1)] == [
+        *[FAILED_AUTHENTICATION_DELAY] * MAX_DELAYED_RESPONSES,
+        None,
+    ]
 
 
 def test_a_peer_is_forgiven_after_a_while() -> None:
@@ -65,7 +68,7 @@ def test_a_peer_is_forgiven_after_a_while() -> None:
     throttle = AuthenticationThrottle(clock)
     for _ in range(FREE_FAILURES + 1):
         throttle.failed("a", WRONG)
-    clock.now += FORGET_FAILURES_SECONDS + 1
+    clock.now += FAILURE_WINDOW + 1
     assert throttle.failed("a", WRONG) == 0.0
 
 
@@ -76,17 +79,17 @@ def test_an_attempt_that_nobody_can_judge_is_held_back_like_the_failures_before_
         throttle.failed("a", WRONG)
     assert [throttle.hold("a") for _ in range(100)] == [0.0] * 100, "it is no failure"
     throttle.failed("a", WRONG)
-    assert throttle.is_slowed("a") and throttle.hold("a") == DELAY_SECONDS
+    assert throttle.is_slowed("a") and throttle.hold("a") == FAILED_AUTHENTICATION_DELAY
     assert not throttle.is_slowed("b") and throttle.hold("b") == 0.0
-    clock.now += FORGET_FAILURES_SECONDS + 1
+    clock.now += FAILURE_WINDOW + 1
     assert not throttle.is_slowed("a") and throttle.hold("a") == 0.0
 
 
 def test_peers_are_forgotten_beyond_a_number() -> None:
     throttle = AuthenticationThrottle(Clock())
-    for number in range(MOST_PEERS + 10):
+    for number in range(MAX_THROTTLED_PEERS + 10):
         throttle.failed(str(number), WRONG)
-    assert len(throttle._peers) == MOST_PEERS
+    assert len(throttle._peers) == MAX_THROTTLED_PEERS
 
 
 def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,7 +98,7 @@ def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.
     with caplog.at_level(logging.WARNING):
         for _ in range(5000):
             throttle.failed("10.0.0.9", WRONG)
-        clock.now += FORGET_FAILURES_SECONDS
+        clock.now += FAILURE_WINDOW
         throttle.failed("10.0.0.9", WRONG)
     first, second = (record.getMessage() for record in caplog.records)
     assert "10.0.0.9" in first and second.startswith(first) and "4999" in second
@@ -105,12 +108,12 @@ def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.
 async def test_guesses_are_delayed_and_valid_tokens_are_not(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 1000.0)
+    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 1000.0)
     async with echoing(authenticator=BearerToken("x")) as rig:
         for _ in range(FREE_FAILURES):
             response = await rig.client.request("GET", "/readyz", authorization="Bearer guess")
             assert response.status == 401, "no page tells whether a guess was right"
-        guessing = [await rig.client.connect() for _ in range(MOST_DELAYED)]
+        guessing = [await rig.client.connect() for _ in range(MAX_DELAYED_RESPONSES)]
         for connection in guessing:
             await connection.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n\r\n")
         beyond = await rig.client.connect()
@@ -122,7 +125,7 @@ async def test_guesses_are_delayed_and_valid_tokens_are_not(
 
 
 async def test_guesses_are_delayed_even_while_they_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 1000.0)
+    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 1000.0)
     busy = AuthenticationChallenge("too many tokens are being checked", b"", UNAVAILABLE)
     slowed: list[bool] = []
 
@@ -138,7 +141,7 @@ async def test_guesses_are_delayed_even_while_they_cannot_be_judged(monkeypatch:
         for _ in range(FREE_FAILURES):
             await rig.client.request("GET", "/readyz", authorization="Bearer guess")
         assert (await rig.client.request("GET", "/mcp", authorization="Bearer busy")).status == 503
-        guessing = [await rig.client.connect() for _ in range(MOST_DELAYED)]
+        guessing = [await rig.client.connect() for _ in range(MAX_DELAYED_RESPONSES)]
         for number, connection in enumerate(guessing):
             token = b"busy" if number else b"guess"
             await connection.send(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n\r\n" % token)
@@ -150,16 +153,16 @@ async def test_guesses_are_delayed_even_while_they_cannot_be_judged(monkeypatch:
 
 
 async def test_repeated_guesses_on_one_connection_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 0.01)
     async with echoing(authenticator=BearerToken("x")) as rig:
         connection = await rig.client.connect()
-        for _ in range(FREE_FAILURES + MOST_DELAYED + 2):
+        for _ in range(FREE_FAILURES + MAX_DELAYED_RESPONSES + 2):
             await rig.refused(connection.request(body=modern("echo"), **modern_headers("echo")), 401)
 
 
 async def test_those_without_a_line_of_their_own_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 0.01)
-    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.endpoint.FORGET_FAILURES_SECONDS", 0.05)
+    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 0.01)
+    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.endpoint.FAILURE_WINDOW", 0.05)
     told: list[tuple[str, str]] = []
     async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
         connection = await rig.client.connect()
@@ -171,7 +174,7 @@ async def test_those_without_a_line_of_their_own_are_counted(monkeypatch: pytest
 
 
 async def test_what_is_counted_at_the_end_is_told_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 0.01)
     told: list[tuple[str, str]] = []
     async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
         connection = await rig.client.connect()
@@ -187,8 +190,8 @@ def counted(told: list[tuple[str, str]]) -> int:
 
 def test_what_is_counted_is_bounded() -> None:
     throttle = AuthenticationThrottle(Clock())
-    begun = [throttle.leave_out(str(number)) for number in range(MOST_PEERS + 2)]
-    assert begun[-3:] == [str(MOST_PEERS - 1), "", None]
+    begun = [throttle.leave_out(str(number)) for number in range(MAX_THROTTLED_PEERS + 2)]
+    assert begun[-3:] == [str(MAX_THROTTLED_PEERS - 1), "", None]
     assert throttle.take_left_out("") == 2 and throttle.take_left_out("") == 0
 
 
@@ -203,7 +206,7 @@ async def test_whoever_cannot_be_checked_has_not_failed(caplog: pytest.LogCaptur
     told: list[tuple[str, str]] = []
     async with echoing(authenticator=Unreachable(), on_refused=lambda *line: told.append(line)) as rig:
         connection = await rig.client.connect()
-        for _ in range(FREE_FAILURES + MOST_DELAYED + 2):
+        for _ in range(FREE_FAILURES + MAX_DELAYED_RESPONSES + 2):
             response = await connection.request(body=modern("echo"), **modern_headers("echo"))
             assert response.status == 503 and "retry-after" in response.headers
         assert not rig.server._endpoint._throttle._peers
@@ -211,7 +214,7 @@ async def test_whoever_cannot_be_checked_has_not_failed(caplog: pytest.LogCaptur
 
 
 async def test_a_failure_is_told_with_its_address_and_counted_by_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.DELAY_SECONDS", 0.01)
+    monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 0.01)
     addresses = iter(["2001:db8::1", "2001:db8::2"])
     monkeypatch.setattr(
         "mcp_workbench.engine.transport.http.server.server_connection.peer_of", lambda transport: "2001:db8::/64"

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mcp_workbench.engine.transport.http.server.authentication import BearerToken
-from mcp_workbench.engine.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
+from mcp_workbench.engine.transport.http.server.limits import UNAUTHENTICATED_GRACE, Limits
 from mcp_workbench.engine.transport.http.server.server_connection import InboundConnection
 from mcp_workbench.engine.transport.http.server.unauthenticated_connections import (
     UnauthenticatedConnections,
@@ -62,7 +62,7 @@ def test_of_too_many_in_all_those_of_the_peer_with_most_go() -> None:
 
 def test_a_burst_of_clients_is_not_cut_down() -> None:
     limits = Limits(unauthenticated_per_peer=2, unauthenticated=2)
-    unauthenticated, _ = waiting(limits, *"aaaa", since=1 - UNAUTHENTICATED_SECONDS)
+    unauthenticated, _ = waiting(limits, *"aaaa", since=1 - UNAUTHENTICATED_GRACE)
     assert drop_all(unauthenticated, "a") == []
 
 
@@ -98,7 +98,7 @@ def test_a_peer_is_an_address_or_a_network_of_one_customer(name: object, peer: s
 @pytest.mark.requirement("http.connections")
 async def test_idle_unauthenticated_connections_do_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "mcp_workbench.engine.transport.http.server.unauthenticated_connections.UNAUTHENTICATED_SECONDS", 0.0
+        "mcp_workbench.engine.transport.http.server.unauthenticated_connections.UNAUTHENTICATED_GRACE", 0.0
     )
     async with echoing(Limits(connections=16), authenticator=BearerToken("x")) as rig:
         kept = await rig.client.connect()

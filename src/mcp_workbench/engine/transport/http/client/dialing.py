@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.http.client.reach import Reach
 
 # A server on another continent answers within one second; a server that takes ten is not there.
-CONNECT_SECONDS: Final = 10.0
+HTTP_CONNECT_TIMEOUT: Final = 10.0
 # Try the next address after this long: machines with broken IPv6 are not rare.
-NEXT_ADDRESS_SECONDS: Final = 2.0
+NEXT_ADDRESS_DELAY: Final = 2.0
 
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 Stage = Literal["name", "reach", "connect", "tls", "proxy", "time"]
@@ -63,7 +63,7 @@ class Dialer:
     ) -> OutboundConnection:
         """Connect, with `most_local` only to addresses that are no more local. Raises `DialFailed`."""
         try:
-            async with within(CONNECT_SECONDS):
+            async with within(HTTP_CONNECT_TIMEOUT):
                 return await self._dial(address, proxy, free, most_local)
         except TimeoutError as error:
             raise DialFailed("time", error) from None
@@ -231,7 +231,7 @@ async def connect_to(found: list[AddressInfo]) -> socket.socket:
         try:
             raw.setblocking(False)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(None if number == len(found) - 1 else NEXT_ADDRESS_SECONDS):
+            async with asyncio.timeout(None if number == len(found) - 1 else NEXT_ADDRESS_DELAY):
                 await loop.sock_connect(raw, address)
         except (OSError, TimeoutError) as error:
             raw.close()

@@ -16,7 +16,7 @@ from mcp_workbench.engine.transport.http.client.response import BrokeOff, NoAnsw
 from mcp_workbench.errors import NO_FILES, SHORTAGE_HINTS, DownstreamError
 
 # How much of an error page is quoted.
-MOST_QUOTED: Final = 200
+MAX_QUOTED_ERROR_LENGTH: Final = 200
 _TITLE: Final = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f-\x9f]+")
 # For temporary failures: the next call may well work.
@@ -143,7 +143,7 @@ def too_large(limit: int) -> DownstreamError:
 def quoted(text: str) -> str:
     """Foreign text on one line, bounded, and without control characters."""
     text = _UNPRINTABLE.sub(" ", text).strip()
-    return text if len(text) <= MOST_QUOTED else text[:MOST_QUOTED] + "…"
+    return text if len(text) <= MAX_QUOTED_ERROR_LENGTH else text[:MAX_QUOTED_ERROR_LENGTH] + "…"
 
 
 def _reason(cause: Exception | None) -> str:

@@ -21,7 +21,7 @@ from mcp_workbench.engine.transport.http.client.dialing import Dialer, basic, pr
 from mcp_workbench.engine.transport.http.client.failures import explain_redirect
 from mcp_workbench.engine.transport.http.client.headers import CredentialRefusal, HeaderSource, ProvenHeaders
 from mcp_workbench.engine.transport.http.client.response import Response, ResponseListener
-from mcp_workbench.engine.transport.http.client.response_body import ERROR_SECONDS
+from mcp_workbench.engine.transport.http.client.response_body import ERROR_BODY_TIMEOUT
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import DownstreamError
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 # Servers close idle connections after 5 seconds or more. We notice when they do; keeping ours longer than this would
 # only increase the chance of sending a request on a connection that is being closed.
-KEEP_ALIVE_SECONDS: Final = 15.0
+KEEP_ALIVE_TIMEOUT: Final = 15.0
 # A connection idle for this long is checked before it is used again. A busy event loop notices late that it was closed;
 # one that was used a moment ago has hardly ever been closed since.
 LOOK_AFTER: Final = 0.05
-MOST_REDIRECTS: Final = 5
+MAX_REDIRECTS: Final = 5
 REDIRECTS: Final = (301, 302, 303, 307, 308)
 # Redirects that keep method and body; the others turn a POST into a GET.
 FAITHFUL_REDIRECTS: Final = (307, 308)
@@ -46,7 +46,7 @@ Key = tuple[str, str, str | None, "Reach | None"]
 _TOKEN_IS_OVER: Final = frozenset(("invalid_token", "expired_token", "token_expired"))
 _SCOPE: Final = "insufficient_scope"
 # A refusal is a small object; do not wait for a larger one.
-MOST_OF_REFUSAL: Final = 4 * 1024
+MAX_REFUSAL_BYTES: Final = 4 * 1024
 
 
 class HttpClient:
@@ -57,7 +57,7 @@ class HttpClient:
         self._dialer = Dialer(WriteBatch())
         self._idle: dict[Key, list[OutboundConnection]] = {}
         self._open: dict[OutboundConnection, Key] = {}
-        self._timer: SharedTimer[HttpClient] = SharedTimer(KEEP_ALIVE_SECONDS / 4)
+        self._timer: SharedTimer[HttpClient] = SharedTimer(KEEP_ALIVE_TIMEOUT / 4)
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
 
@@ -99,7 +99,7 @@ class HttpClient:
         the final response. On an exception, the last response is released."""
         address, moved, refused = target.address, None, list[int]()
         try:
-            for followed in range(MOST_REDIRECTS + 1):
+            for followed in range(MAX_REDIRECTS + 1):
                 status = response.status
                 location = response.headers.get("location")
                 refusal = await credential_refusal(response, own) if status in (401, 403) else None
@@ -118,7 +118,7 @@ class HttpClient:
                     response.release()
                     address = _follow(method, address, location, status)
                     moved = address if status == 308 else None
-                if followed < MOST_REDIRECTS:
+                if followed < MAX_REDIRECTS:
                     own = await target.own_headers()
                     response = await self._send(method, address, target, own, headers, body)
         except BaseException:
@@ -212,7 +212,7 @@ class HttpClient:
 
     def on_timer(self, now: float) -> None:
         """Close connections that have been idle for a while."""
-        latest = now - KEEP_ALIVE_SECONDS
+        latest = now - KEEP_ALIVE_TIMEOUT
         for key, idle in list(self._idle.items()):
             self._idle[key] = [connection for connection in idle if connection.idle_since > latest]
             for connection in idle:
@@ -300,7 +300,7 @@ async def _says_so(response: Response) -> bool:
     if response.content_type != names.JSON:
         return False
     try:
-        said = decode(await response.peek(MOST_OF_REFUSAL, ERROR_SECONDS))
+        said = decode(await response.peek(MAX_REFUSAL_BYTES, ERROR_BODY_TIMEOUT))
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return False
     error = said.get("error") if isinstance(said, dict) else None

@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from mcp_workbench.engine.jsonrpc.framing import LongLine
 from mcp_workbench.engine.jsonrpc.messages import METHOD_NOT_FOUND, Malformed, Part, error_response, read
-from mcp_workbench.engine.transport.backlog import MOST_UNSENT_BYTES, fits, refusal
+from mcp_workbench.engine.transport.backlog import MAX_UNSENT_BYTES, fits, refusal
 from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.client.call_head_cache import CallHeadCache
 from mcp_workbench.engine.transport.http.client.failures import too_large
@@ -55,13 +55,13 @@ log = logging.getLogger(__name__)
 # A server that keeps ending the stream, or is down, is tried less and less often.
 MAX_REOPEN_INTERVAL: Final = 60.0
 # HTTP/1.1 needs a connection for each request in progress. More than this are queued while their deadlines run.
-MOST_POSTS: Final = 128
+MAX_CONCURRENT_POSTS: Final = 128
 # `DELETE` is a courtesy; servers expire sessions anyway.
-GOODBYE_SECONDS: Final = 1.0
-STOP_SECONDS: Final = 5.0
+SESSION_DELETE_TIMEOUT: Final = 1.0
+HTTP_LINK_STOP_TIMEOUT: Final = 5.0
 # How long calls wait for the standalone stream of a legacy server: one round trip, unless the server sends the head of
 # that response only with its first event.
-LISTEN_FIRST_SECONDS: Final = 0.5
+LISTEN_FIRST_TIMEOUT: Final = 0.5
 # How long other requests may continue after a server has lost the session: their answers may be on the way.
 SESSION_LOST_GRACE: Final = 1.0
 # A request that stays open indefinitely, and so does not count towards the limit.
@@ -69,11 +69,11 @@ _ENDLESS: Final = "subscriptions/listen"
 # With the context that it was sent in.
 HeldMessage = tuple[MessageSummary, bytes, Context]
 # Servers accept a notification at once, or not at all.
-ONE_WAY_SECONDS: Final = 10.0
+ONE_WAY_TIMEOUT: Final = 10.0
 # Sent to one server at once, and queued.
-MOST_ONE_WAY: Final = 8
-MOST_ONE_WAY_WAITING: Final = 1000
-MOST_ONE_WAY_BYTES: Final = 64 * 1024 * 1024
+MAX_ONE_WAY_MESSAGES: Final = 8
+MAX_WAITING_ONE_WAY_MESSAGES: Final = 1000
+MAX_ONE_WAY_BYTES: Final = 64 * 1024 * 1024
 
 
 # Messages to a server that are not answered: notifications, and responses to its requests.
@@ -101,14 +101,14 @@ class OneWaySender:
 
     def put(self, summary: MessageSummary, body: bytes) -> None:
         """Queue a message, or drop it if too many are waiting."""
-        if len(self._waiting) >= MOST_ONE_WAY_WAITING or self._bytes + len(body) > MOST_ONE_WAY_BYTES:
+        if len(self._waiting) >= MAX_WAITING_ONE_WAY_MESSAGES or self._bytes + len(body) > MAX_ONE_WAY_BYTES:
             self.dropped += 1
             if self.dropped == 1:
                 log.warning("%s accepts notifications too slowly; further ones are dropped", self._session.origin)
             return
         self._waiting.append((summary, body))
         self._bytes += len(body)
-        if self._under_way < MOST_ONE_WAY:
+        if self._under_way < MAX_ONE_WAY_MESSAGES:
             self._under_way += 1
             self._start(self._send_all())
 
@@ -122,11 +122,11 @@ class OneWaySender:
             self._under_way -= 1
 
     async def send(self, summary: MessageSummary, body: bytes) -> None:
-        """Send it now, within `ONE_WAY_SECONDS`."""
+        """Send it now, within `ONE_WAY_TIMEOUT`."""
         session = self._session
         origin = session.origin
         try:
-            async with asyncio.timeout(ONE_WAY_SECONDS):
+            async with asyncio.timeout(ONE_WAY_TIMEOUT):
                 response = await session.request("POST", {**JSON_HEADERS, **session.headers()}, body)
         except asyncio.CancelledError:
             raise
@@ -215,7 +215,7 @@ class HttpLink:
         return []
 
     async def stop(self) -> None:
-        """End all requests in progress, and the session, within `STOP_SECONDS` and `GOODBYE_SECONDS`."""
+        """End all requests in progress and the session within `HTTP_LINK_STOP_TIMEOUT` and `SESSION_DELETE_TIMEOUT`."""
         self._is_closed = True
         for post in list(self._posts.values()):
             post.cancel()
@@ -224,7 +224,7 @@ class HttpLink:
             task.cancel()
         if tasks:
             # Cancelled tasks end at once; the timeout keeps a bug in one of them from blocking the shutdown.
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            await asyncio.wait(tasks, timeout=HTTP_LINK_STOP_TIMEOUT)
         if self._sse is not None:
             await self._sse.stop()
         if self._session.id is not None and not self._is_session_lost:
@@ -417,10 +417,10 @@ class HttpLink:
         post.context = copy_context()
         size = len(post.body)
         self.unsent_bytes += size
-        if self.unsent_bytes > MOST_UNSENT_BYTES and not fits(self.unsent_bytes, size):
+        if self.unsent_bytes > MAX_UNSENT_BYTES and not fits(self.unsent_bytes, size):
             post.sent()
             self._loop.call_soon(self._fail, post, refusal(self.unsent_bytes, size))
-        elif self._running >= MOST_POSTS and post.method != _ENDLESS:
+        elif self._running >= MAX_CONCURRENT_POSTS and post.method != _ENDLESS:
             self._waiting.append(post)
         else:
             self._run(post, head)
@@ -467,7 +467,7 @@ class HttpLink:
             del self._posts[post.id]
         if post.method != _ENDLESS:
             self._running -= 1
-        while self._waiting and self._running < MOST_POSTS and not self._is_closed:
+        while self._waiting and self._running < MAX_CONCURRENT_POSTS and not self._is_closed:
             self._run(self._waiting.popleft())
         if self._is_session_lost and not self._running:
             self._close_lost()
@@ -495,7 +495,7 @@ class HttpLink:
                 self._standalone = StandaloneStream(self._session, self)
                 self._standalone.task = self._task(self._standalone.run())
                 # Requests that a server sends before the stream is open are lost, and their calls hang.
-                await self._standalone.wait_open(LISTEN_FIRST_SECONDS)
+                await self._standalone.wait_open(LISTEN_FIRST_TIMEOUT)
         finally:
             self._release()
 
@@ -539,7 +539,7 @@ class HttpLink:
 
     async def _end_session(self) -> None:
         try:
-            async with asyncio.timeout(GOODBYE_SECONDS):
+            async with asyncio.timeout(SESSION_DELETE_TIMEOUT):
                 response = await self._session.request("DELETE", self._session.headers())
                 response.release()
         except asyncio.CancelledError:

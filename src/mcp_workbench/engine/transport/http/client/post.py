@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 HttpTransport = Literal["http", "sse", "auto"]
 
 # The delay before resuming if the server does not send one, and the longest and shortest that are used.
-RESUME_SECONDS: Final = 1.0
-MOST_RESUME_SECONDS: Final = 30.0
-LEAST_RESUME_SECONDS: Final = 0.05
+RESUME_DELAY: Final = 1.0
+MAX_RESUME_DELAY: Final = 30.0
+MIN_RESUME_DELAY: Final = 0.05
 # Consecutive attempts that bring nothing new.
-MOST_RESUMES: Final = 5
+MAX_RESUMES: Final = 5
 # Statuses of a POST after which the specification lets us try the old HTTP+SSE transport.
 _MAY_SPEAK_SSE: Final = (400, 404, 405)
 # Refusals of a resumed stream that may be temporary.
@@ -256,9 +256,9 @@ class Post(Struct, eq=False):
     async def _resume(self, parser: SseParser) -> None:
         """Resume a broken stream: a legacy server sends the events after the last id."""
         fruitless = empty = 0
-        while fruitless < MOST_RESUMES:
+        while fruitless < MAX_RESUMES:
             # A server may keep ending streams that contain nothing but a new id, with no delay in between.
-            await asyncio.sleep(max(pause(parser.retry), min(LEAST_RESUME_SECONDS * 2**empty, RESUME_SECONDS)))
+            await asyncio.sleep(max(pause(parser.retry), min(MIN_RESUME_DELAY * 2**empty, RESUME_DELAY)))
             delivered = self._delivered
             seen, fruitless = parser.last_id, fruitless + 1
             headers = {"accept": names.EVENT_STREAM, **self._session.headers(), names.LAST_EVENT_ID: header_safe(seen)}
@@ -287,7 +287,7 @@ class Post(Struct, eq=False):
                 response.release()
             if parser.last_id != seen:
                 fruitless = 0
-            empty = 0 if self._delivered > delivered else min(empty + 1, MOST_RESUMES)
+            empty = 0 if self._delivered > delivered else min(empty + 1, MAX_RESUMES)
         raise DownstreamError(
             f"{self._session.origin} ended the event stream before the response, and it could not be resumed",
             hint="the call was not repeated; call again if that is safe",
@@ -355,7 +355,7 @@ def is_session_unknown(error: tuple[int, bytes]) -> bool:
 
 def pause(retry: int | None) -> float:
     """Seconds to wait before a stream is opened again."""
-    return RESUME_SECONDS if retry is None else min(retry / 1000, MOST_RESUME_SECONDS)
+    return RESUME_DELAY if retry is None else min(retry / 1000, MAX_RESUME_DELAY)
 
 
 def header_safe(event_id: str) -> str:

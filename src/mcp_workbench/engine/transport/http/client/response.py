@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 # Beyond this, unread data stays in the kernel.
-MOST_BUFFERED: Final = 1024 * 1024
+MAX_BUFFERED_BYTES: Final = 1024 * 1024
 # The largest output of one read of up to 256 KiB; JSON hardly ever compresses that well. More is a decompression bomb.
-MOST_INFLATED: Final = 16 * 1024 * 1024
+MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
 
 
 class RequestFailed(Exception):
@@ -141,7 +141,7 @@ class Response:
             await self._more()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
-        if self._buffered > MOST_BUFFERED and self._connection is not None:
+        if self._buffered > MAX_BUFFERED_BYTES and self._connection is not None:
             self._connection.resume_reading()
         self._buffered = 0
         return data
@@ -174,7 +174,7 @@ class Response:
         for piece in (data,) if self._inflate is None else self._inflate(data):
             self._pieces.append(piece)
             self._buffered += len(piece)
-        if self._buffered > MOST_BUFFERED and self._connection is not None:
+        if self._buffered > MAX_BUFFERED_BYTES and self._connection is not None:
             self._connection.pause_reading()
         self._wake()
 
@@ -218,10 +218,10 @@ def inflater(encoding: str) -> Callable[[bytes], list[bytes]] | None:
         pieces: list[bytes] = []
         size = 0
         while data:
-            piece = unpack(data, MOST_INFLATED + 1 - size)
+            piece = unpack(data, MAX_INFLATED_BYTES + 1 - size)
             size += len(piece)
-            if size > MOST_INFLATED:
-                raise zlib.error(f"one read of it unpacks to more than {MOST_INFLATED} bytes")
+            if size > MAX_INFLATED_BYTES:
+                raise zlib.error(f"one read of it unpacks to more than {MAX_INFLATED_BYTES} bytes")
             if piece:
                 pieces.append(piece)
             data = inflate.unconsumed_tail

@@ -19,8 +19,8 @@ from mcp_workbench.engine.transport.http.sse import ServerSentEvent, SseParser
 from mcp_workbench.engine.transport.lines import LONG_LINE
 
 # How much of an error page is read.
-MOST_OF_ERROR: Final = 16 * 1024
-ERROR_SECONDS: Final = 2.0
+MAX_ERROR_BODY_BYTES: Final = 16 * 1024
+ERROR_BODY_TIMEOUT: Final = 2.0
 # After the answer a server usually ends the stream at once; then the connection can be reused.
 STREAM_END_TIMEOUT: Final = 0.5
 # How much of an event stream is parsed before other tasks get a turn: some thousand events if they are tiny.
@@ -104,10 +104,10 @@ async def read_error_text(response: Response) -> str:
     """The beginning of an error body; whatever arrives in time."""
     text = b""
     with contextlib.suppress(Exception):
-        async with asyncio.timeout(ERROR_SECONDS):
-            while len(text) < MOST_OF_ERROR and (chunk := await response.read()):
+        async with asyncio.timeout(ERROR_BODY_TIMEOUT):
+            while len(text) < MAX_ERROR_BODY_BYTES and (chunk := await response.read()):
                 text += chunk
-    return text[:MOST_OF_ERROR].decode(errors="replace")
+    return text[:MAX_ERROR_BODY_BYTES].decode(errors="replace")
 
 
 def error_in(text: str) -> tuple[int, bytes] | None:

@@ -27,7 +27,7 @@ from mcp_workbench.engine.transport.lines import LONG_LINE
 from mcp_workbench.errors import DownstreamError
 
 # The address is the first event that a server sends.
-ENDPOINT_SECONDS: Final = 10.0
+ENDPOINT_EVENT_TIMEOUT: Final = 10.0
 
 
 class SseOwner(EventReceiver, Protocol):
@@ -61,7 +61,7 @@ class SseTransport:
                 text = await read_error_text(response)
                 raise explain_status(response.status, response.headers, text, self._target.address, has_token=False)
             self._reader = asyncio.create_task(self._read(response))
-            async with within(ENDPOINT_SECONDS):
+            async with within(ENDPOINT_EVENT_TIMEOUT):
                 # Shielded: the timeout would cancel the future, which the reader still completes.
                 return await asyncio.shield(self._endpoint)
         except TimeoutError:

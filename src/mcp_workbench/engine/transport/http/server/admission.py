@@ -22,7 +22,7 @@ from mcp_workbench.engine.transport.http.server.authentication import (
     AuthenticationChallenge,
     Authenticator,
 )
-from mcp_workbench.engine.transport.http.server.limits import AUTHENTICATION_RETRY_SECONDS, ROOM_RETRY_SECONDS
+from mcp_workbench.engine.transport.http.server.limits import AUTHENTICATION_RETRY_AFTER, BUDGET_RETRY_AFTER
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, Headers, header
 
@@ -43,7 +43,7 @@ CORS_ALLOWED: Final[Headers] = (
     + header(b"access-control-max-age", b"600")
 )
 # Bound on the cache of accepted `Host` values: clients can send many, since any port is accepted.
-MOST_KNOWN_HOSTS: Final = 64
+MAX_KNOWN_HOSTS: Final = 64
 
 
 class Refusal(Struct, frozen=True):
@@ -75,7 +75,7 @@ class Refusal(Struct, frozen=True):
     def no_room() -> Refusal:
         """The budget shared by all bodies is used up."""
         text = "too many large requests at once; try again later, or raise `maxPendingBodyBytes`"
-        return Refusal(503, text, header(b"retry-after", b"%d" % ROOM_RETRY_SECONDS))
+        return Refusal(503, text, header(b"retry-after", b"%d" % BUDGET_RETRY_AFTER))
 
 
 class Admission:
@@ -146,7 +146,7 @@ class Admission:
         found = None if host is None else _HOST.fullmatch(host.lower())
         if host is None or found is None or not self._is_own_name(found):
             return False
-        if len(self._known_hosts) < MOST_KNOWN_HOSTS:
+        if len(self._known_hosts) < MAX_KNOWN_HOSTS:
             self._known_hosts.add(host)
         return True
 
@@ -173,7 +173,7 @@ def refusal_of(challenge: AuthenticationChallenge) -> Refusal:
     """The response to a failed authentication."""
     if challenge.status == UNAVAILABLE:
         # We could not check the token, so this does not count as a failed attempt.
-        retry = header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_SECONDS)
+        retry = header(b"retry-after", b"%d" % AUTHENTICATION_RETRY_AFTER)
         return Refusal(UNAVAILABLE, challenge.message, retry, is_undecided=True)
     headers = header(b"www-authenticate", challenge.www_authenticate)
     return Refusal(challenge.status, challenge.message, headers, is_about_caller=True)

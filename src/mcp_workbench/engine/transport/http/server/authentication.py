@@ -21,7 +21,7 @@ ANONYMOUS: Final = "anonymous"
 DEFAULT_PRINCIPAL: Final = "default"
 _REALM: Final = b'Bearer realm="mcp-workbench"'
 UNAUTHORIZED: Final = 401
-FORBIDDEN: Final = 403
+FORBIDDEN_STATUS: Final = 403
 UNAVAILABLE: Final = 503
 
 

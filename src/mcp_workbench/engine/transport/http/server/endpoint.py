@@ -39,7 +39,7 @@ from mcp_workbench.engine.transport.http.server.authentication import (
     AuthenticationChallenge,
 )
 from mcp_workbench.engine.transport.http.server.large_bodies import LargeBodies, ReadBody
-from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH, SESSION_RETRY_SECONDS, Limits
+from mcp_workbench.engine.transport.http.server.limits import MAX_BATCH_MESSAGES, SESSION_RETRY_AFTER, Limits
 from mcp_workbench.engine.transport.http.server.modern_request import ModernRequest
 from mcp_workbench.engine.transport.http.server.pages import (
     MAX_SITE_BODY,
@@ -57,7 +57,7 @@ from mcp_workbench.engine.transport.http.server.response_writer import JSON_HEAD
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession, SessionKeeper, SessionUnknowable
 from mcp_workbench.engine.transport.http.server.sessions import LegacySession, Posted, SessionTable
 from mcp_workbench.engine.transport.http.server.status_codes import STATUS_OF_CODE
-from mcp_workbench.engine.transport.http.server.throttle import FORGET_FAILURES_SECONDS, AuthenticationThrottle
+from mcp_workbench.engine.transport.http.server.throttle import FAILURE_WINDOW, AuthenticationThrottle
 from mcp_workbench.engine.transport.http.server.unauthenticated_connections import network_of
 from mcp_workbench.engine.transport.http.server.validation import ShownParameters, is_stateless, mismatch
 from mcp_workbench.engine.transport.pieces import Pieces
@@ -71,7 +71,7 @@ LINE_FEED: Final = 0x0A
 CARRIAGE_RETURN: Final = 0x0D
 SHUTTING_DOWN: Final = "the workbench is shutting down"
 SESSION_UNKNOWABLE: Final = "it cannot be found out now whether another instance has this session; try again"
-_RETRY_SESSION: Final[Headers] = b"retry-after: %d\r\n" % SESSION_RETRY_SECONDS
+_RETRY_SESSION: Final[Headers] = b"retry-after: %d\r\n" % SESSION_RETRY_AFTER
 _ALLOW_ALL: Final[Headers] = b"allow: POST, GET, DELETE\r\n"
 _ALLOW_POST: Final[Headers] = b"allow: POST\r\n"
 _ALLOW_SITE: Final[Headers] = b"allow: GET, HEAD, POST\r\n"
@@ -83,7 +83,7 @@ OnRefused = Callable[[str, str], None]
 LISTEN: Final = "subscriptions/listen"
 # Consecutive checks that may fail because the identity provider is unavailable: a restart of the provider ends no
 # streams, a longer outage does.
-MOST_UNANSWERED: Final = 6
+MAX_UNANSWERED_CHECKS: Final = 6
 Authenticate = Callable[[RequestHead], "Authentication | asyncio.Future[Authentication]"]
 
 
@@ -126,7 +126,7 @@ class OpenStream:
             return
         if isinstance(found, AuthenticationChallenge) and found.status == UNAVAILABLE:
             self._unanswered += 1
-            if self._unanswered <= MOST_UNANSWERED:
+            if self._unanswered <= MAX_UNANSWERED_CHECKS:
                 return
         why = found.message if isinstance(found, AuthenticationChallenge) else "this is somebody else now"
         log.info("a stream of `%s` from %s was ended: %s", self._principal, self._head.origin, why)
@@ -270,7 +270,7 @@ class Endpoint:
             self._on_refused(head.origin, refusal.message)
         elif (left_out := self._throttle.leave_out(peer)) is not None:
             # An audit line per guess would let an attacker fill the disk, so later ones are counted and summarised.
-            self._loop.call_later(FORGET_FAILURES_SECONDS, self._report_left_out_of, left_out)
+            self._loop.call_later(FAILURE_WINDOW, self._report_left_out_of, left_out)
         return delay
 
     def report_left_out(self) -> None:
@@ -280,7 +280,7 @@ class Endpoint:
 
     def _report_left_out_of(self, peer: str) -> None:
         if count := self._throttle.take_left_out(peer):
-            self._on_refused(peer, f"{count} more attempts failed within {FORGET_FAILURES_SECONDS:g} s")
+            self._on_refused(peer, f"{count} more attempts failed within {FAILURE_WINDOW:g} s")
 
     def _answer_late(self, peer: str, refusal: Refusal, writer: ResponseWriter) -> None:
         self._throttle.answered(peer)
@@ -509,8 +509,8 @@ class Endpoint:
             _complain(head, writer, None, error.code, error.complaint)
             return
         ids = [summary.id for _, summary in posted if summary.kind == "request"]
-        if not posted or len(posted) > MOST_IN_BATCH:
-            _complain(head, writer, None, INVALID_REQUEST, f"a batch must have 1 to {MOST_IN_BATCH} messages")
+        if not posted or len(posted) > MAX_BATCH_MESSAGES:
+            _complain(head, writer, None, INVALID_REQUEST, f"a batch must have 1 to {MAX_BATCH_MESSAGES} messages")
         elif len(set(ids)) != len(ids) or not all(messages.is_valid_id(id or b"null") for id in ids):
             _complain(head, writer, None, INVALID_REQUEST, "each request needs a unique `id`, a string or a number")
         elif ids and self.is_draining:

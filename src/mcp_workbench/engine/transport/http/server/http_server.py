@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.http.server.sessions import LegacySession
 
 # How long responses may take to be written once everything else has stopped; clients that do not read are cut off.
-GOODBYE_SECONDS: Final = 1.0
+LAST_WRITES_TIMEOUT: Final = 1.0
 # From the connection to the end of the TLS handshake, before which nothing is known about the client.
-HANDSHAKE_SECONDS: Final = 10.0
+TLS_HANDSHAKE_TIMEOUT: Final = 10.0
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -183,7 +183,7 @@ class HttpServer:
 
     async def _wait_until_gone(self) -> None:
         now = asyncio.get_running_loop().time
-        end = now() + GOODBYE_SECONDS
+        end = now() + LAST_WRITES_TIMEOUT
         # Polled: it takes one iteration of the loop, unless a client does not read.
         while self._connections.open and now() < end:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -208,8 +208,8 @@ class HttpServer:
             sock=listener,
             backlog=LISTEN_BACKLOG,
             ssl=self._tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=GOODBYE_SECONDS,
+            ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT,
+            ssl_shutdown_timeout=LAST_WRITES_TIMEOUT,
         )
 
 

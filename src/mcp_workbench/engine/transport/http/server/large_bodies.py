@@ -25,7 +25,7 @@ from mcp_workbench.engine.jsonrpc.messages import Malformed
 from mcp_workbench.engine.slices import sliced
 from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, is_batch, single_line, summarise
-from mcp_workbench.engine.transport.http.server.limits import MOST_IN_BATCH
+from mcp_workbench.engine.transport.http.server.limits import MAX_BATCH_MESSAGES
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.engine.transport.pieces import Pieces
@@ -243,8 +243,8 @@ def _split(batch: bytes) -> list[bytes]:
     try:
         for some in sliced(batch, _decode_list):
             # One too many is enough to refuse it; do not split a batch of a million for that.
-            found += map(bytes, some[: MOST_IN_BATCH + 1 - len(found)])
-            if len(found) > MOST_IN_BATCH:
+            found += map(bytes, some[: MAX_BATCH_MESSAGES + 1 - len(found)])
+            if len(found) > MAX_BATCH_MESSAGES:
                 break
     except (DecodeError, ValidationError, RecursionError) as error:
         raise Malformed(str(error)) from None

@@ -13,21 +13,21 @@ SHARE_OF_FILES: Final = 0.75
 # The share of connections that one unauthenticated peer may hold; all unauthenticated peers together may hold twice it.
 UNAUTHENTICATED_SHARE: Final = 0.25
 # No connection is closed because of their number before this: a burst of clients needs a moment to be served.
-UNAUTHENTICATED_SECONDS: Final = 2.0
+UNAUTHENTICATED_GRACE: Final = 2.0
 # Connections waiting in the kernel to be accepted; a burst of a thousand clients should not be refused.
 LISTEN_BACKLOG: Final = 2048
 # After at least this many connections, their memory (see `Limits.connections`) is worth returning to the system.
 CROWD: Final = 1000
 # A larger batch is not batching but flooding.
-MOST_IN_BATCH: Final = 100
+MAX_BATCH_MESSAGES: Final = 100
 # Keep reading a refused upload for a moment, so that the client sees the response; closing early would destroy it.
-LINGER_SECONDS: Final = 1.0
+REFUSED_UPLOAD_LINGER_TIMEOUT: Final = 1.0
 LINGER_BYTES: Final = 8 * 1024 * 1024
 # `Limits.retry_milliseconds` where another instance answers for one that has ended: its calls are to fail within a
 # second, but clients try twice only to open their stream of notifications again.
 RETRY_ELSEWHERE_MILLISECONDS: Final = 400
 # Requests that a client sends before it has its answers. Clients that pipeline send a few.
-MOST_PIPELINED: Final = 16
+MAX_PIPELINED_REQUESTS: Final = 16
 # A body up to this size is in the kernel's buffer already; reading it after a refusal keeps the connection usable. Such
 # bodies are accepted whatever else is in progress.
 SMALL_BODY: Final = 64 * 1024
@@ -35,14 +35,14 @@ SMALL_BODY: Final = 64 * 1024
 # client. A smaller one is read at once, in a millisecond or two, which costs less.
 LARGE_BODY: Final = 1024 * 1024
 # Some clients send an empty object where no body is expected. It is discarded.
-MOST_UNUSED_BODY: Final = 4 * 1024
+MAX_UNUSED_BODY_BYTES: Final = 4 * 1024
 # `Retry-After` for a large body when the budget is used up: most uploads have finished by then.
-ROOM_RETRY_SECONDS: Final = 5
+BUDGET_RETRY_AFTER: Final = 5
 # `Retry-After` when credentials cannot be checked because the identity provider does not answer.
-AUTHENTICATION_RETRY_SECONDS: Final = 5
+AUTHENTICATION_RETRY_AFTER: Final = 5
 
 # `Retry-After` when it cannot be found out whether another instance has a session: the state is probed once a second.
-SESSION_RETRY_SECONDS: Final = 1
+SESSION_RETRY_AFTER: Final = 1
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ DEFAULT_PORT: Final = 8420
 # `unix:/run/mcp.sock`
 UNIX_PREFIX: Final = "unix:"
 # The longest path that fits into a Unix socket address on every system.
-LONGEST_UNIX_PATH: Final = 103
+MAX_SOCKET_PATH_BYTES: Final = 103
 # A client that vanished without closing its connection is detected after about two minutes.
 KEEP_ALIVE_IDLE: Final = 60
 KEEP_ALIVE_INTERVAL: Final = 15
@@ -93,9 +93,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 def bind_unix(path: str, *, is_open_to_others: bool) -> list[socket.socket]:
     """Listen on a Unix socket. A socket whose server is gone is replaced. Raises `ConfigError`."""
-    if len(os.fsencode(path)) > LONGEST_UNIX_PATH:
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
         raise ConfigError(
-            f"the path of the socket is longer than {LONGEST_UNIX_PATH} bytes: `{path}`", hint="choose a shorter one"
+            f"the path of the socket is longer than {MAX_SOCKET_PATH_BYTES} bytes: `{path}`",
+            hint="choose a shorter one",
         )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -25,7 +25,7 @@ METRICS_PATH: Final = "/metrics"
 # What metrics depend on, besides the usual headers.
 METRICS_HEADERS: Final = ("accept-encoding",)
 # Load balancers poll every few seconds, the slowest twice a minute.
-WATCHED_SECONDS: Final = 30.0
+READINESS_POLL_WINDOW: Final = 30.0
 # With this query, `/readyz` answers 404 instead of 503 while we leave. HAProxy then sends nobody else, and lets what is
 # under way finish (`http-check disable-on-404`); it takes a 503 for a failure, and may cut connections.
 LEAVING_QUERY: Final = b"leaving=404"
@@ -130,7 +130,7 @@ class ReadinessPage:
         return self._is_recent(self._asked_to_drain_at)
 
     def _is_recent(self, at: float | None) -> bool:
-        return at is not None and self._now() - at < WATCHED_SECONDS
+        return at is not None and self._now() - at < READINESS_POLL_WINDOW
 
     def respond_to(self, head: RequestHead) -> PageResponse:
         """Readiness is public; which servers are behind us is not."""

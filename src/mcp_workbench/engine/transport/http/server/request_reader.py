@@ -25,7 +25,7 @@ from mcp_workbench.engine.transport.http.server.body_budget import BodyBudget
 from mcp_workbench.engine.transport.http.server.limits import (
     LARGE_BODY,
     MAX_REQUEST_HEAD_BYTES,
-    MOST_UNUSED_BODY,
+    MAX_UNUSED_BODY_BYTES,
     SMALL_BODY,
     Limits,
 )
@@ -320,7 +320,7 @@ class RequestReader:
             if self._body_bytes > SMALL_BODY:
                 self._receiver.refused(head)
         elif not head.takes_body:
-            if self._body_bytes > MOST_UNUSED_BODY:
+            if self._body_bytes > MAX_UNUSED_BODY_BYTES:
                 self._refuse(head, Refusal.no_body())
         elif self._body_bytes > self._limits.message_bytes:
             self._refuse(head, Refusal.too_large(self._limits.message_bytes))
@@ -352,7 +352,7 @@ class RequestReader:
     def _expects_body(self, head: RequestHead, declared: int) -> bool:
         """Whether the body will be read. If so, its size is reserved from now on."""
         if not head.takes_body:
-            refusal = Refusal.no_body() if declared > MOST_UNUSED_BODY else None
+            refusal = Refusal.no_body() if declared > MAX_UNUSED_BODY_BYTES else None
         elif self._reserve(head, declared - self._reserved):
             refusal = None
         else:

@@ -24,7 +24,11 @@ from mcp_workbench.engine.transport.allocator import trim_soon
 from mcp_workbench.engine.transport.http.server.authentication import Authentication
 from mcp_workbench.engine.transport.http.server.connections import Connections
 from mcp_workbench.engine.transport.http.server.head_cache import ConnectionHeadCache
-from mcp_workbench.engine.transport.http.server.limits import LINGER_BYTES, LINGER_SECONDS, MOST_PIPELINED
+from mcp_workbench.engine.transport.http.server.limits import (
+    LINGER_BYTES,
+    MAX_PIPELINED_REQUESTS,
+    REFUSED_UPLOAD_LINGER_TIMEOUT,
+)
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.request_reader import CompleteRequest, RequestReader
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
@@ -417,7 +421,7 @@ class InboundConnection(asyncio.Protocol):
         if self._writer is not None or self._queue or self._stalled_since is not None or head.pending is not None:
             self._queue.append(request)
             self._transport.pause_reading()
-            if len(self._queue) > MOST_PIPELINED:
+            if len(self._queue) > MAX_PIPELINED_REQUESTS:
                 self._reader.stop()
                 self.abort()
         else:
@@ -492,7 +496,7 @@ class InboundConnection(asyncio.Protocol):
             # The client waits for us, and the authentication is bounded.
             return
         if self.state is LINGERING:
-            if now - self._quiet_since > LINGER_SECONDS:
+            if now - self._quiet_since > REFUSED_UPLOAD_LINGER_TIMEOUT:
                 self.abort()
         elif self._stalled_since is not None:
             self._on_stalled(now)

@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 # A client with an outdated token tries it a few times at once, and again when its user looks.
 FREE_FAILURES: Final = 10
 # A peer's failures are forgotten after this long without any. Continuing failures are logged this often.
-FORGET_FAILURES_SECONDS: Final = 60.0
+FAILURE_WINDOW: Final = 60.0
 # Not noticeable after a mistake; hopeless for guessing.
-DELAY_SECONDS: Final = 1.0
+FAILED_AUTHENTICATION_DELAY: Final = 1.0
 # Delayed responses to one peer; beyond this, its connection is closed without a response.
-MOST_DELAYED: Final = 64
+MAX_DELAYED_RESPONSES: Final = 64
 # Peers whose failures are counted. The oldest is dropped first.
-MOST_PEERS: Final = 1000
+MAX_THROTTLED_PEERS: Final = 1000
 
 
 class _Failures:
@@ -63,7 +63,7 @@ class AuthenticationThrottle:
     def is_slowed(self, peer: str) -> bool:
         """Whether a peer has failed too often, and continues to."""
         found = self._peers.get(peer)
-        return found is not None and found.count > FREE_FAILURES and self._now() - found.last <= FORGET_FAILURES_SECONDS
+        return found is not None and found.count > FREE_FAILURES and self._now() - found.last <= FAILURE_WINDOW
 
     def hold(self, peer: str) -> float | None:
         """The delay for an attempt that could not be checked, which does not count as a failure; None for no
@@ -71,10 +71,10 @@ class AuthenticationThrottle:
         found = self._peers.get(peer)
         if found is None or not self.is_slowed(peer):
             return 0.0
-        if found.delayed >= MOST_DELAYED:
+        if found.delayed >= MAX_DELAYED_RESPONSES:
             return None
         found.delayed += 1
-        return DELAY_SECONDS
+        return FAILED_AUTHENTICATION_DELAY
 
     def answered(self, peer: str) -> None:
         """A delayed response has been sent, or its client has disconnected."""
@@ -85,7 +85,7 @@ class AuthenticationThrottle:
     def leave_out(self, peer: str) -> str | None:
         """Count a failure that gets no audit line. Returns the peer to pass to `take_left_out` after a while, for the
         first such failure of a peer, else None. Peers beyond the limit are counted together."""
-        if peer not in self._left_out and len(self._left_out) >= MOST_PEERS:
+        if peer not in self._left_out and len(self._left_out) >= MAX_THROTTLED_PEERS:
             peer = ""
         count = self._left_out[peer] = self._left_out.get(peer, 0) + 1
         return peer if count == 1 else None
@@ -99,16 +99,16 @@ class AuthenticationThrottle:
 
     def _find(self, peer: str, now: float) -> _Failures:
         found = self._peers.get(peer)
-        if found is not None and now - found.last > FORGET_FAILURES_SECONDS:
+        if found is not None and now - found.last > FAILURE_WINDOW:
             found.count = 0
         if found is None:
-            if len(self._peers) >= MOST_PEERS:
+            if len(self._peers) >= MAX_THROTTLED_PEERS:
                 del self._peers[next(iter(self._peers))]
             found = self._peers[peer] = _Failures(now)
         return found
 
     def _log(self, peer: str, reason: str, found: _Failures, now: float) -> None:
-        if found.logged_at is not None and now - found.logged_at < FORGET_FAILURES_SECONDS:
+        if found.logged_at is not None and now - found.logged_at < FAILURE_WINDOW:
             found.unlogged += 1
             return
         more = f", and {found.unlogged} more since the last line about it" if found.unlogged else ""

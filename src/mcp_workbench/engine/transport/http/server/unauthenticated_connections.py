@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from mcp_workbench.engine.socket_peers import may_ask, peer_uid
-from mcp_workbench.engine.transport.http.server.limits import UNAUTHENTICATED_SECONDS, Limits
+from mcp_workbench.engine.transport.http.server.limits import UNAUTHENTICATED_GRACE, Limits
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.transport.http.server.server_connection import InboundConnection
@@ -126,5 +126,5 @@ class UnauthenticatedConnections:
         if oldest is None:
             return None
         # In a burst of clients, connections have not had time to send anything yet.
-        is_burst = now - oldest.since < UNAUTHENTICATED_SECONDS
+        is_burst = now - oldest.since < UNAUTHENTICATED_GRACE
         return None if is_burst and not (is_full and len(of_peer) > self._limits.unauthenticated_per_peer) else oldest
