@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.app.page_serving import REMEMBERED_SECONDS, OwnPage
+from mcp_workbench.app.page_serving import PAGE_PORT_LIFETIME, OwnPage
 from mcp_workbench.app.page_workbench import WorkbenchOnPage
 from mcp_workbench.cli.engine import Engine
 from mcp_workbench.cli.token_report import measure
@@ -128,7 +128,7 @@ async def test_a_workbench_listens_where_the_page_of_the_one_before_did_and_sign
                 file.write_text(written)
                 await pages[2].reopen()
             file.write_text(str(port))
-            os.utime(file, (0, time.time() - REMEMBERED_SECONDS - 1))
+            os.utime(file, (0, time.time() - PAGE_PORT_LIFETIME - 1))
             await pages[2].reopen()
             assert pages[2].address is None, "its tabs have ended"
         finally:

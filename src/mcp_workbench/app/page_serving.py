@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Beside the port of `serve --http`. The same each time: an open page finds a workbench that was restarted.
 PAGE_PORT: Final = 8421
 # As long as a session: tabs that are older have ended in any case.
-REMEMBERED_SECONDS: Final = 12 * 3600.0
+PAGE_PORT_LIFETIME: Final = 12 * 3600.0
 _LOOPBACK: Final = "127.0.0.1"
 NO_PAGE: Final = 'its configuration says `"page": false`'
 _PATHS: Final = ("/", "/login", "/logout")
@@ -167,7 +167,7 @@ class OwnPage:
                 age, written = time.time() - os.fstat(file.fileno()).st_mtime, file.read(6)
         except OSError:
             return None
-        return int(written) if age < REMEMBERED_SECONDS and written.isdigit() and 0 < int(written) < 1 << 16 else None
+        return int(written) if age < PAGE_PORT_LIFETIME and written.isdigit() and 0 < int(written) < 1 << 16 else None
 
     async def _listen(self, port: int) -> HttpServer:
         try:
