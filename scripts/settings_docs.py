@@ -49,7 +49,8 @@ MORE: Final = {
     "members](#who-may-call-over-http).",
     "file.trustedProxy": "See [how to set it up](../guides/team.md#behind-a-proxy-that-authenticates), and [its "
     "members](#who-may-call-over-http).",
-    "file.registry": "It must offer the registry's API under `/v0` ([`add`](cli.md#add)).",
+    "file.registry": "An address must offer the registry's API under `/v0.1` or `/v0` ([`add`](cli.md#add)); "
+    "a relative path starts at the folder of this file.",
     "toolbox.budget": "See [budgets](../guides/context.md#budgets).",
     "toolbox.inheritEnv": "See [what a program inherits](#what-a-program-inherits).",
     "toolbox.sandbox": "See [sandbox](../guides/sandbox.md).",

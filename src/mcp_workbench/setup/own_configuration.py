@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from msgspec import Struct
 
@@ -128,7 +130,8 @@ def own_configuration(path: str | None, *, makes: bool, warn: Callable[[str], No
             f"`{path}` also holds `{others[0]}`, so it belongs to another program and is not edited",
             hint="mcp-workbench init creates a configuration of your own from it",
         )
-    return OwnConfiguration(path, content, root, _servers_in(document), choice.config.registry)
+    registry = _registry_of(choice.config.registry, path)
+    return OwnConfiguration(path, content, root, _servers_in(document), registry)
 
 
 def _without_servers(path: str) -> OwnConfiguration | None:
@@ -145,8 +148,17 @@ def _without_servers(path: str) -> OwnConfiguration | None:
         return None
     registry = document.get("registry")
     toolboxes = _servers_in(document) if roots else {}
-    known = registry if isinstance(registry, str) else DEFAULT_REGISTRY
+    known = _registry_of(registry, path) if isinstance(registry, str) else DEFAULT_REGISTRY
     return OwnConfiguration(path, content, roots[0] if roots else model.TOOLBOXES, toolboxes, known)
+
+
+def _registry_of(written: str, path: str) -> str:
+    """Return the address, or the full path of a file or folder: a relative one starts at the configuration's."""
+    if written.startswith(("http://", "https://")):
+        return written
+    if written.startswith("file://"):
+        written = url2pathname(urlsplit(written).path)
+    return os.path.join(os.path.dirname(os.path.abspath(path)), os.path.expanduser(written))
 
 
 def servers_written(content: bytes, path: str) -> dict[str, dict[str, Any]]:

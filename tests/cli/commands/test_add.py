@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import socket
 import stat
 import sys
@@ -371,7 +372,7 @@ class Registry(BaseHTTPRequestHandler):
         if status == 200:
             pass
         elif self.path.startswith("/v0/servers?search=git+hub&"):
-            counted = {"server": {**SERVER_JSON, "description": "Tells it"}, "_meta": {"x": {"downloads": 12345}}}
+            counted = {"server": {**SERVER_JSON, "description": "Tells it"}, "_meta": {"x": {"download_count": 12345}}}
             other = {"server": {"name": "io.other/odd", "packages": [{"registryType": "deb", "identifier": "x"}]}}
             status, answer = 200, json.dumps({"servers": [counted, other, counted]}).encode()
         elif self.path.startswith("/v0/servers?search=nothing"):
@@ -575,6 +576,11 @@ def test_the_registry_is_searched_with_who_published_and_what_it_would_run(home:
     assert rows[1][:3] == ["io.example/weather", "io.example", "12,345"] and "npx" in rows[1][3]
     assert "https://weather.example/sse" in done.stdout and "Tells it" in done.stdout
     assert done.stdout.count("io.example/weather") == 1 and "cannot be run here" in done.stdout
+    path.write_text(COMMENTED.replace("// mine", '"registry": "recorded",'))
+    before = path.read_bytes()
+    shutil.copytree(Path(__file__).parents[2] / "setup" / "recorded_registry", path.parent / "recorded")
+    done = shell("add", "--search", "git")
+    assert done.status == 0 and "downloads" not in done.stdout.lower() and "example-three/gitea" in done.stdout
     assert shell("add", "--search", "nothing").status == 1 and path.read_bytes() == before
     assert shell("add", "--search").status == 2
 

@@ -336,20 +336,25 @@ def _search(parsed: Parsed) -> int:
     from mcp_workbench.setup.mcp_registry import found
 
     file = own_configuration(parsed.value("config"), makes=True, warn=partial(remark, "warning"))
-    candidates = found(file.registry, words)
+    candidates, has_more = found(file.registry, words)
     screen = stdout()
     if not candidates:
         remark("note", f"the registry `{file.registry}` has nothing for `{words}`")
         return FAILED
+    # The official registry counts no downloads; others do.
+    counts = any(each.downloads for each in candidates)
     rows: list[list[Part]] = []
     for each in candidates:
         try:
             runs = [preview(way.entry({}), of_stranger=True)[0] for way in described(each.server, each.name).ways]
         except ConfigError as error:
             runs = [error.message]
-        rows.append([(each.name, "name"), each.publisher, each.downloads, runs[0]])
-        rows += [["", "", "", (line, "dim")] for line in (*runs[1:], each.description) if line]
-    screen.table(["name", "publisher", "downloads", "what it would run"], rows)
+        rows.append([(each.name, "name"), each.publisher, *([each.downloads] if counts else []), runs[0]])
+        empty: list[Part] = ["", "", *([""] if counts else [])]
+        rows += [[*empty, (line, "dim")] for line in (*runs[1:], each.description) if line]
+    screen.table(["name", "publisher", *(["downloads"] if counts else []), "what it would run"], rows)
+    if has_more:
+        remark("note", f"these are the first {len(candidates)}; there are more: search with more of the name")
     remark("hint", "mcp-workbench add NAME REGISTRY-NAME adds one; what it runs is shown before")
     return 0
 

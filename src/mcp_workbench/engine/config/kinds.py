@@ -109,6 +109,20 @@ class Url(Kind):
         return {"type": "string", "pattern": r"^\s*([hH][tT][tT][pP][sS]?://[^\s/?#:]|.*\$\{.+\})"}
 
 
+class UrlOrPath(Url):
+    """An address, or a file or folder of this machine (`file://` or a path)."""
+
+    __slots__ = ()
+
+    def read(self, value: object, path: Path, reader: Reader) -> str | None:
+        text = Text("an address, or a file or folder").read(value, path, reader)
+        is_path = text is not None and (text.startswith("file://") or "://" not in text)
+        return text if is_path or text is None else super().read(value, path, reader)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": r"\S"}
+
+
 def _unquoted(part: str) -> str:
     return "`…`"
 

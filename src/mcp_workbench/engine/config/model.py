@@ -24,6 +24,7 @@ from mcp_workbench.engine.config.kinds import (
     Text,
     Texts,
     Url,
+    UrlOrPath,
     Whole,
     one_of,
 )
@@ -509,8 +510,9 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         needs_restart=True,
     )
     registry: str = setting(
-        Url(),
-        "The address of the MCP registry in which `mcp-workbench add` looks up servers by name. Nothing else uses it.",
+        UrlOrPath(),
+        "The MCP registry in which `mcp-workbench add` looks up servers by name: its address, or a file or folder of "
+        "recorded answers. Nothing else uses it.",
         DEFAULT_REGISTRY,
         title="MCP registry",
     )
