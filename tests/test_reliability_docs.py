@@ -71,6 +71,7 @@ INNER = {
     "engine.session.session.MAX_LOGGED_LENGTH": "the length of a quotation",
     "sharing.front.tracking.MAX_DECODED_LINE_BYTES": "how an id is found",
     "sharing.front.tracking.MAX_UNEXAMINED_BYTES": "when what has passed is looked at",
+    "engine.transport.http.server.listening.MAX_SOCKET_PATH_BYTES": "what the system allows",
     "engine.transport.http.sse.MAX_RETRY_DIGITS": "a number that is read",
 }
 
