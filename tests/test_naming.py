@@ -76,6 +76,7 @@ WITHOUT_MODULE = {
     "seeing/page/test_browser_workbench.py": "the page of a real workbench, in a browser",
     "seeing/page/test_browser_hosts.py": "refused hosts of a real server, in a browser",
     "seeing/page/test_browser_shared.py": "the page of the shared workbench, in a browser",
+    "seeing/page/test_browser_http.py": "the page of `serve --http`, in a browser",
     "seeing/page/test_web_files.py": "the page's files",
     "engine/economy/test_docs_context.py": "docs/guides/context.md",
 }
