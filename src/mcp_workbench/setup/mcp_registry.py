@@ -32,9 +32,9 @@ MAX_REGISTRY_ANSWER_BYTES: Final = 4 * 1024 * 1024
 # The largest page that registries give.
 _PAGE_SIZE: Final = 100
 # More than people read; they are told to search with more words.
-MAX_CANDIDATES: Final = 200
+MAX_REGISTRY_CANDIDATES: Final = 200
 # Registries may give smaller pages than they are asked for, or the same cursor again and again.
-_MAX_PAGES: Final = 10
+_MAX_REGISTRY_PAGES: Final = 10
 # The stable version first; older mirrors have the other alone.
 _API_VERSIONS: Final = ("v0.1", "v0")
 _OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
@@ -84,7 +84,7 @@ def found(registry: str, words: str) -> tuple[list[Candidate], bool]:
             listed = _latest(recorded, lambda server: _has_words(server, words))
         candidates = [_candidate(each) for each in listed if _status(each) != "deleted"]
     unique = [*{each.name: each for each in candidates}.values()]
-    return unique[:MAX_CANDIDATES], has_more or len(unique) > MAX_CANDIDATES
+    return unique[:MAX_REGISTRY_CANDIDATES], has_more or len(unique) > MAX_REGISTRY_CANDIDATES
 
 
 def _has_words(server: dict[str, Any], words: str) -> bool:
@@ -96,13 +96,13 @@ def _listed(registry: str, words: str) -> tuple[list[Any], bool]:
     """Return the answers of all pages, and whether there are more of them than were asked for."""
     query = {"search": words, "limit": str(_PAGE_SIZE), "version": "latest"}
     listed: list[Any] = []
-    for _ in range(_MAX_PAGES):
+    for _ in range(_MAX_REGISTRY_PAGES):
         content = _get(registry, f"servers?{urllib.parse.urlencode(query)}")
         page, cursor = _page(registry, content or b'{"servers":[]}')
         listed += page
         if not cursor or cursor == query.get("cursor"):
             return listed, False
-        if len(listed) >= MAX_CANDIDATES:
+        if len(listed) >= MAX_REGISTRY_CANDIDATES:
             return listed, True
         query["cursor"] = cursor
     return listed, True
