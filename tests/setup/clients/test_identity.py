@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_workbench.setup.clients.identity import Served, is_served
+from mcp_workbench.setup.clients.identity import Served, is_same_program, is_served
 
 POSTGRES: dict[str, Any] = {"command": "npx", "args": ["-y", "server-postgres"]}
 
@@ -56,3 +58,23 @@ def test_the_path_of_a_program_is_that_program() -> None:
     assert is_served("time", theirs, ours, {"uvx": "/opt/bin/uvx"}.get)
     assert not is_served("time", theirs, ours, {"uvx": "/usr/bin/uvx"}.get)
     assert not is_served("time", theirs, ours)
+
+
+def test_a_folder_with_two_paths_holds_one_program_and_a_link_may_be_another(tmp_path: Path) -> None:
+    for venv in ("one", "two"):
+        (tmp_path / venv / "bin").mkdir(parents=True)
+        (tmp_path / venv / "bin" / "python").symlink_to(shutil.which("sh") or "/bin/sh")
+    (tmp_path / "bin").symlink_to(tmp_path / "one" / "bin")
+    linked, first, second = (str(tmp_path / each / "python") for each in ("bin", "one/bin", "two/bin"))
+    assert is_same_program(linked, first, shutil.which)
+    assert not is_same_program(first, second, shutil.which)
+    assert not is_same_program(str(tmp_path / "gone"), str(tmp_path / "gone too"), shutil.which)
+
+
+def test_with_certainty_a_reference_stands_for_nothing() -> None:
+    ours = [Served("db", POSTGRES | {"env": {"DB": "${file:x}"}}, POSTGRES | {"env": {"DB": "${file:x}"}})]
+    theirs = POSTGRES | {"env": {"DB": "dev"}}
+    assert is_served("db", theirs, ours) and not is_served("db", theirs, ours, is_certain=True)
+    address = [Served("x", {"url": "https://x/key=${keyring:x}"}, {"url": "https://x/key=${keyring:x}"})]
+    assert not is_served("x", {"url": "https://x/key=abc"}, address, is_certain=True)
+    assert is_served("db", POSTGRES, [Served("db", POSTGRES, POSTGRES)], is_certain=True)

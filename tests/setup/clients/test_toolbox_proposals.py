@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, merged, proposed
+from typing import Any
+
+import pytest
+
+from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, merged, proposed, twins
 
 NOWHERE = dict[str, str]().get
 
@@ -63,3 +67,47 @@ def test_servers_are_grouped_into_toolboxes_by_purpose() -> None:
         "other": ["thing"],
     }
     assert boxes["code"]["description"] == "Code, files and documentation of the project: github"
+
+
+GH: dict[str, Any] = {"command": "gh", "args": ["serve"]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names", "different"),
+    [
+        (GH | {"env": {"KEY": "a"}}, GH | {"env": {"KEY": "b"}}, ("gh", "GH"), ["KEY"]),
+        (GH | {"args": ["--key", "one"]}, GH | {"args": ["--key", "two"]}, ("gh", "gh"), ["--key"]),
+        (GH | {"args": ["--key=one"]}, GH | {"args": ["--key=two"]}, ("gh", "gh"), ["--key"]),
+        (GH | {"args": ["-e", "TOKEN=1"]}, GH | {"args": ["-e", "TOKEN=2"]}, ("gh", "gh"), ["TOKEN"]),
+        (
+            {"url": "https://x/mcp?api_key=hunter2hunter2"},
+            {"url": "https://x/mcp?api_key=hunter3hunter3"},
+            ("x", "x"),
+            ["the address"],
+        ),
+        (GH | {"env": {"KEY": "a"}}, {**GH, "command": "/opt/gh", "env": {"KEY": "b"}}, ("gh", "gh"), ["KEY"]),
+        # Names that differ in a suffix.
+        (GH | {"env": {"KEY": "a"}}, GH | {"env": {"KEY": "b"}}, ("gh", "gh-work"), ["KEY"]),
+        (GH | {"env": {"KEY": "a"}}, GH | {"env": {"KEY": "b"}}, ("gh2", "gh"), ["KEY"]),
+        # Two servers.
+        (GH | {"env": {"KEY": "a"}}, GH | {"env": {"KEY": "b"}}, ("gh", "ghost"), None),
+        (GH | {"env": {"KEY": "a", "DB": "a"}}, GH | {"env": {"KEY": "b", "DB": "b"}}, ("gh", "gh-work"), None),
+        (GH | {"args": ["--level", "one"]}, GH | {"args": ["--level", "two"]}, ("gh", "gh"), None),
+        (GH | {"args": ["--key", "one"]}, GH | {"args": ["--token", "one"]}, ("gh", "gh"), None),
+        ({"url": "https://x/mcp"}, {"url": "https://y/mcp"}, ("x", "x"), None),
+        (GH | {"env": {"KEY": "a"}}, {**GH, "command": "/usr/bin/gh", "env": {"KEY": "b"}}, ("gh", "gh"), None),
+        (GH, GH, ("gh", "gh"), None),
+    ],
+)
+def test_twins_start_the_same_and_differ_in_a_key(
+    one: dict[str, Any], other: dict[str, Any], names: tuple[str, str], different: list[str] | None
+) -> None:
+    pair = [ImportedServer(names[0], one, ["cursor"]), ImportedServer(names[1], other, ["zed"])]
+    found = twins(pair, {"gh": "/opt/gh"}.get)
+    assert found == ([] if different is None else [(*pair, different)])
+
+
+def test_two_names_in_one_client_are_two_servers() -> None:
+    entries = [GH | {"env": {"KEY": key}} for key in "ab"]
+    pair = [ImportedServer(name, entry, ["zed"]) for name, entry in zip(("gh", "gh-work"), entries, strict=True)]
+    assert twins(pair, NOWHERE) == []

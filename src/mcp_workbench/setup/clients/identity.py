@@ -1,4 +1,4 @@
-"""Decide whether an entry of another file is a server that our configuration has. Pure.
+"""Decide whether an entry of another file is a server that our configuration has. Reads links of folders only.
 
 Servers are removed from a client's file because of this, so anything uncertain counts as different.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from os.path import basename, dirname, realpath
 from typing import Any, Final
 
 from msgspec import Struct
@@ -25,7 +26,12 @@ def _nowhere(program: str) -> None:
 def is_same_program(one: str, other: str, find: Find) -> bool:
     """Whether they are the same program: some clients use only the name, others, with a short `PATH`, the whole
     path."""
-    return one == other or other == find(one) or one == find(other)
+    if one == other or other == find(one) or one == find(other):
+        return True
+    # A folder may have two paths, as `/bin` and `/usr/bin` have. The program is not resolved: a link to Python in each
+    # of two virtual environments starts two programs.
+    paths = [found for each in (one, other) if (found := find(each)) is not None]
+    return len(paths) == 2 and len({(realpath(dirname(path)), basename(path)) for path in paths}) == 1
 
 
 class Served(Struct, frozen=True):
@@ -36,19 +42,25 @@ class Served(Struct, frozen=True):
     resolved: Mapping[str, Any]
 
 
-def is_served(name: str, entry: Mapping[str, Any], served: Iterable[Served], find: Find = _nowhere) -> bool:
+def is_served(
+    name: str, entry: Mapping[str, Any], served: Iterable[Served], find: Find = _nowhere, *, is_certain: bool = False
+) -> bool:
     """Whether one of our servers is this one: the same program and arguments, or the same address, with the same
-    variables and headers. A wrapper around an address counts as that address."""
+    variables and headers. A wrapper around an address counts as that address. With `is_certain`, a reference to
+    something that is not fetched here stands for nothing; else, for anything under the same name."""
     entry = unwrapped(entry)[0]
-    return any(_is_same(name, entry, each, find) for each in served)
+    return any(_is_same(name, entry, each, find, is_certain=is_certain) for each in served)
 
 
-def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find) -> bool:
+def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find, *, is_certain: bool) -> bool:
     written, resolved = unwrapped(ours.written)[0], unwrapped(ours.resolved)[0]
     program = _program(entry)
     if not any(is_same_program(program, _program(each), find) for each in (resolved, written)) and not (
         # `init` may have moved a secret out of the address. A reference alone would match any address.
-        "url" in entry and not _program(written).startswith("${") and _may_replace(_program(written), program)
+        "url" in entry
+        and not is_certain
+        and not _program(written).startswith("${")
+        and _may_replace(_program(written), program)
     ):
         return False
     theirs, as_written, as_resolved = ([*map(str, each.get("args", ()))] for each in (entry, written, resolved))
@@ -66,7 +78,9 @@ def _is_same(name: str, entry: Mapping[str, Any], ours: Served, find: Find) -> b
     doubtful = [pair for pair in values if pair[0] not in pair[1:]]
     # A secret that has been moved cannot be compared, so the name has to agree as well.
     return not doubtful or (
-        name.casefold() == ours.name.casefold() and all(_may_replace(each[1], each[0]) for each in doubtful)
+        not is_certain
+        and name.casefold() == ours.name.casefold()
+        and all(_may_replace(each[1], each[0]) for each in doubtful)
     )
 
 

@@ -1,4 +1,4 @@
-"""Merge the servers of several clients, and group them into toolboxes by purpose. Pure."""
+"""Merge the servers of several clients, and group them into toolboxes by purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from mcp_workbench.engine.config.redact import is_secret_name
 from mcp_workbench.setup.clients.identity import Find, is_same_program
+from mcp_workbench.setup.clients.literal_secrets import without_secrets
 
 # Name of the toolbox, its purpose, and words in names and commands of servers that belong there; the first match
 # counts.
@@ -30,7 +32,9 @@ REST: Final = ("other", "Other servers")
 _WORDS: Final = re.compile(r"[a-z0-9]+")
 # How a client treats a server, rather than which server it is.
 _TIME_LIMITS: Final = ("timeout", "startupTimeout")
-_TREATMENT: Final = frozenset((*_TIME_LIMITS, "disabled"))
+TREATMENT: Final = frozenset((*_TIME_LIMITS, "disabled"))
+# What may follow a name in that of its twin: `github-work`, `github2`.
+_SUFFIX: Final = re.compile(r"[-_ .].*|\d+")
 
 
 class ImportedServer(Struct):
@@ -46,7 +50,7 @@ def merged(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer
     """Return each server once; of different servers with the same name, the later gets its client's name appended."""
     found: list[ImportedServer] = []
     for server in servers:
-        same = next((each for each in found if _is_same(each.entry, server.entry, find)), None)
+        same = next((each for each in found if is_same(each.entry, server.entry, find)), None)
         if same is not None:
             _join(same, server)
             continue
@@ -62,9 +66,9 @@ def merged(servers: Sequence[ImportedServer], find: Find) -> list[ImportedServer
     return found
 
 
-def _is_same(one: dict[str, Any], other: dict[str, Any], find: Find) -> bool:
+def is_same(one: dict[str, Any], other: dict[str, Any], find: Find) -> bool:
     """Whether two entries are the same server. Clients that name no transport detect it."""
-    without = [{key: value for key, value in each.items() if key not in _TREATMENT} for each in (one, other)]
+    without = [{key: value for key, value in each.items() if key not in TREATMENT} for each in (one, other)]
     program, another = (str(each.pop("command", "")) for each in without)
     transports = {each.pop("type", None) for each in without} - {None}
     return without[0] == without[1] and len(transports) < 2 and is_same_program(program, another, find)
@@ -88,33 +92,61 @@ def disabled_twins(servers: Sequence[ImportedServer], find: Find) -> list[Import
     enabled = [each for each in servers if not each.entry.get("disabled")]
 
     def is_twin(one: ImportedServer) -> bool:
-        return not any(_is_same(one.entry, each.entry, find) for each in enabled) and any(
-            one.name.casefold() == each.name.casefold() or _started(one.entry) == _started(each.entry)
-            for each in enabled
+        return not any(is_same(one.entry, each.entry, find) for each in enabled) and any(
+            one.name.casefold() == each.name.casefold() or _starts_same(one.entry, each.entry, find) for each in enabled
         )
 
     return [each for each in servers if each.entry.get("disabled") and is_twin(each)]
 
 
 def twins(servers: Sequence[ImportedServer], find: Find) -> list[tuple[ImportedServer, ImportedServer, list[str]]]:
-    """Return the pairs of one name that start the same and differ in a few variables or headers, with the names of
-    these: one server with two keys, rather than two servers."""
+    """Return the pairs that start the same and differ in a few variables, headers or keys, with the names of these: one
+    server with two keys, perhaps, rather than two servers. They have the same name, or in two clients names that differ
+    in a suffix and one key that does."""
     found = []
     for at, one in enumerate(servers):
         for other in servers[at + 1 :]:
-            same_start = one.name.casefold() == other.name.casefold() and _started(one.entry) == _started(other.entry)
-            if same_start and not _is_same(one.entry, other.entry, find):
-                found.append((one, other, _different_keys(one.entry, other.entry)))
+            if not _starts_same(one.entry, other.entry, find) or is_same(one.entry, other.entry, find):
+                continue
+            different = _different_keys(one.entry, other.entry)
+            names = sorted((one.name.casefold(), other.name.casefold()), key=len)
+            # Two names in one client were given on purpose.
+            is_alike = names[1].startswith(names[0]) and _SUFFIX.fullmatch(names[1].removeprefix(names[0])) is not None
+            if names[0] == names[1] or (is_alike and len(different) == 1 and one.sources != other.sources):
+                found.append((one, other, different))
+    return found
+
+
+def _starts_same(one: dict[str, Any], other: dict[str, Any], find: Find) -> bool:
+    """Whether two entries start the same program or connect to the same address, apart from keys."""
+    urls = [without_secrets("", {"url": each.get("url", "")}, lambda name, value: "")["url"] for each in (one, other)]
+    commands = [str(each.get("command", "")) for each in (one, other)]
+    return urls[0] == urls[1] and _masked(one) == _masked(other) and is_same_program(commands[0], commands[1], find)
+
+
+def _masked(entry: dict[str, Any]) -> list[str]:
+    """Return the arguments without what is a key by its name or form."""
+    words = without_secrets("", {"args": [*map(str, entry.get("args", ()))]}, lambda name, value: "")["args"]
+    found = []
+    for before, word in zip(["", *words], words, strict=False):
+        name, equals, _ = word.partition("=")
+        # Also what is too short to look like a secret.
+        if before.startswith("-") and "=" not in before and not word.startswith("-") and is_secret_name(before):
+            found.append("")
+        else:
+            found.append(f"{name}=" if equals and is_secret_name(name) else word)
     return found
 
 
 def _different_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     pairs = [(one.get(kind) or {}, other.get(kind) or {}) for kind in ("env", "headers")]
-    return [key for mine, theirs in pairs for key in mine | theirs if mine.get(key) != theirs.get(key)]
-
-
-def _started(entry: dict[str, Any]) -> tuple[object, ...]:
-    return (entry.get("command"), entry.get("args", []), entry.get("url"))
+    found = [key for mine, theirs in pairs for key in mine | theirs if mine.get(key) != theirs.get(key)]
+    words = one.get("args") or []
+    for at, (mine, theirs) in enumerate(zip(words, other.get("args") or [], strict=False)):
+        if mine != theirs:
+            name, equals, _ = mine.partition("=")
+            found.append(name if equals else words[at - 1] if at else "an argument")
+    return found + (["the address"] if one.get("url") != other.get("url") else [])
 
 
 def proposed(servers: Sequence[ImportedServer]) -> dict[str, Any]:
