@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -24,8 +24,16 @@ from mcp_workbench.setup.client_files import FoundFile
 from mcp_workbench.setup.clients.dialects import is_own, translated
 from mcp_workbench.setup.clients.identity import Served, is_served
 from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, proposed
-from mcp_workbench.setup.import_record import ImportRecord, read_record, write_record
-from mcp_workbench.setup.install_plan import served_by
+from mcp_workbench.setup.import_record import (
+    NESTED,
+    ImportRecord,
+    known_as,
+    members_of,
+    read_record,
+    started,
+    write_record,
+)
+from mcp_workbench.setup.install_plan import had_by
 from mcp_workbench.setup.own_configuration import OwnConfiguration, own_configuration
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
@@ -56,9 +64,12 @@ def differences(
     for server in servers:
         now[server.name] = server
         known = record.servers.get(server.name)
-        is_ours = is_served(server.name, server.entry, served.values(), shutil.which)
-        if is_ours or (known is not None and known.mark == record.mark(server.entry)):
+        if known is not None and known.mark == record.mark(started(server.entry)):
             # There already, or seen before and left out.
+            continue
+        # Of a server that was another when it was taken over, what we keep in its stead may be another, too.
+        is_certain = known is not None
+        if is_served(server.name, server.entry, served.values(), shutil.which, is_certain=is_certain):
             continue
         is_changed = known is not None and server.name in places
         place = places[server.name] if is_changed else ""
@@ -71,14 +82,16 @@ def differences(
 
 
 def update(
-    parsed: Parsed, target: str, files: list[FoundFile], servers: list[ImportedServer]
+    parsed: Parsed, target: str, files: list[FoundFile], servers: list[ImportedServer], twins: Mapping[str, str]
 ) -> tuple[str, ...] | None:
     """Show what differs and take over what is chosen. Returns the servers that are new or changed in the file; None if
     nothing was written."""
     file = own_configuration(target, makes=False, warn=partial(remark, "warning"))
     readable, ours = _looked_at(files)
+    record, served = read_record(target), had_by(target)
+    _name(servers, record, served)
     # From clients that start the workbench, `install --replace` may have removed servers.
-    found = differences(servers, read_record(target), served_by(target), readable - ours)
+    found = differences(servers, record, served, readable - ours)
     if parsed.has("json"):
         stdout().json([{"what": each.kind, "server": each.name, "from": each.sources} for each in found])
     elif found:
@@ -88,7 +101,7 @@ def update(
     chosen = _chosen(found, parsed) if found else []
     if chosen:
         with SecretStore(os.path.dirname(target), note=partial(remark, "note")) as store:
-            content = _applied(file, chosen, store)
+            content = _applied(file, chosen, record, store)
             file.check(content)
             store.write()
             file.write(content)
@@ -97,7 +110,7 @@ def update(
                 "note", f"keys are kept in {store.whereabouts()}, and the file refers to them: {', '.join(store.kept)}"
             )
     # Also what was left out: next time, only what has changed since is shown.
-    write_record(target, servers, readable)
+    write_record(target, servers, readable, twins, {each.name for each in found} - {each.name for each in chosen})
     if not found:
         remark("note", "nothing is new, changed or gone in your clients")
     if not chosen:
@@ -158,27 +171,81 @@ def _chosen(found: list[ImportDifference], parsed: Parsed) -> list[ImportDiffere
     return [each for number, each in enumerate(found, 1) if number in numbers]
 
 
-def _applied(file: OwnConfiguration, chosen: list[ImportDifference], store: SecretStore) -> bytes:
+def _applied(file: OwnConfiguration, chosen: list[ImportDifference], record: ImportRecord, store: SecretStore) -> bytes:
     for each in chosen:
         if each.entry is None:
             content = file.without_server(each.toolbox, each.name)
+        elif each.kind == "new":
+            entry = store.taken_from(each.name, each.entry)
+            content = file.with_server(*_place(file, each.name, entry), each.name, entry)
         else:
-            name = _free_name(file, each) if each.kind == "new" else each.name
-            entry = store.taken_from(name, each.entry)
-            toolbox, description = _place(file, name, entry) if each.kind == "new" else (each.toolbox, "")
-            content = file.with_server(toolbox, description, name, entry)
+            ours = file.toolboxes[each.toolbox][each.name]
+            entry = _with_changes(each, ours, record, store)
+            content = file.with_server(each.toolbox, "", each.name, entry)
         file = _after(file, content)
     return file.before or b""
 
 
-def _free_name(file: OwnConfiguration, new: ImportDifference) -> str:
-    """Its name, or with its client's name if another server has it: two of one name would conflict."""
-    taken = {name.casefold() for servers in file.toolboxes.values() for name in servers}
-    number, name = 1, new.name
-    while name.casefold() in taken:
-        name = f"{new.name}-{new.sources[0]}" + (f"-{number}" if number > 1 else "")
-        number += 1
-    return name
+def _with_changes(
+    each: ImportDifference, ours: dict[str, Any], record: ImportRecord, store: SecretStore
+) -> dict[str, Any]:
+    """Return our entry with what its clients say otherwise now than when it was taken over. The rest stays as the user
+    has it, such as filters, a sandbox, and references that they have written instead of a key."""
+    assert each.entry is not None
+    now, before = members_of(each.entry), record.servers[each.name].members
+    # Records of earlier versions do not tell what there was: then that which is started.
+    gone = [name for name in before or (name for name in members_of(ours) if _is_started(name)) if name not in now]
+    changed: dict[str, Any] = {}
+    for name, value in now.items():
+        if before.get(name) != record.mark(value):
+            _set(changed, name, value)
+    found = {key: dict(value) if key in NESTED and isinstance(value, dict) else value for key, value in ours.items()}
+    for name in gone:
+        kind, _, key = name.partition("/")
+        if not key:
+            found.pop(kind, None)
+        elif isinstance(found.get(kind), dict):
+            found[kind].pop(key, None)
+    for key, value in store.taken_from(each.name, changed).items():
+        old = found.get(key)
+        if key in NESTED and isinstance(old, dict):
+            value = old | value
+        elif key == "envFile" and key not in changed and old is not None:
+            # With the keys that have changed; the later file counts.
+            value = [*([old] if isinstance(old, str) else old), value]
+        found[key] = value
+    return {key: value for key, value in found.items() if key not in NESTED or value}
+
+
+def _is_started(name: str) -> bool:
+    return name.partition("/")[0] in ("command", "args", "cwd", "url", "type", *NESTED)
+
+
+def _set(entry: dict[str, Any], name: str, value: object) -> None:
+    kind, _, key = name.partition("/")
+    if key:
+        entry.setdefault(kind, {})[key] = value
+    else:
+        entry[kind] = value
+
+
+def _name(servers: list[ImportedServer], record: ImportRecord, served: dict[str, Served]) -> None:
+    """Give each server the name that it has in the configuration, or would have: two of one name would conflict."""
+    ours = {each.name.casefold() for each in served.values()}
+    taken = {each.name.casefold() for each in servers}
+    for server in servers:
+        own = f"{server.name}-{server.sources[0]}"
+        if (known := known_as(record, server)) is not None:
+            server.name = known
+        elif server.name not in record.servers and server.name.casefold() in ours:
+            if is_served(server.name, server.entry, served.values(), shutil.which):
+                continue
+            number, name = 1, own
+            while name.casefold() in ours | taken:
+                number += 1
+                name = f"{own}-{number}"
+            server.name = name
+            taken.add(name.casefold())
 
 
 def _place(file: OwnConfiguration, name: str, entry: dict[str, Any]) -> tuple[str, str]:

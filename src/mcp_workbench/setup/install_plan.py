@@ -109,6 +109,20 @@ def served_by(config: str) -> dict[str, Served]:
     }
 
 
+def had_by(config: str) -> dict[str, Served]:
+    """Return the servers of the configuration by `toolbox/server`, also those that are disabled. Raises
+    `ConfigError`."""
+    disabled: dict[str, Served] = {}
+    for toolbox, servers in servers_written(read(config), config).items():
+        for name, entry in servers.items():
+            if isinstance(entry, dict) and entry.get("disabled"):
+                # What is disabled is not checked, and may be anything.
+                kinds = {"args": list, "env": dict, "headers": dict}
+                usable = {key: each for key, each in entry.items() if isinstance(each, kinds.get(key, object))}
+                disabled[f"{toolbox}/{name}"] = Served(name, usable, usable)
+    return served_by(config) | disabled
+
+
 def _filled_in(server: ServerConfig) -> dict[str, Any]:
     parts = {"command": server.command, "args": server.args, "url": server.url}
     env: dict[str, str] = {}

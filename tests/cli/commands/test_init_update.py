@@ -125,3 +125,134 @@ def test_at_a_terminal_it_asks_which_twin_to_keep(tmp_path: Path) -> None:
     done = typed(tmp_path, "y\n2\n\n", "--no-check")
     assert done.status == 0 and "differ in LEVEL. Keep which? [1: Cursor, 2: Kiro, b: both]" in done.stderr
     assert '"two"' in config_of(tmp_path).read_text() and '"one"' not in config_of(tmp_path).read_text()
+
+
+def asked(home: Path, words: str, *arguments: str) -> Done:
+    chain = {**fake_keyring.environment(home / "keys"), "FAKE_KEYRING_FAULT": "locked"}
+    env = {**environment(home), **chain}
+    return command(pytest.MonkeyPatch(), "init", "--no-check", *arguments, typed=words, env=env, cwd=home)
+
+
+def levels(home: Path) -> dict[str, object]:
+    """The servers of the configuration, with what tells twins apart."""
+    boxes = json.loads(config_of(home).read_text())["toolboxes"]
+    return {name: each["env"]["LEVEL"] for box in boxes.values() for name, each in box["mcpServers"].items()}
+
+
+def twin(level: str, **more: object) -> dict[str, object]:
+    return {**OTHER, "env": {"LEVEL": level}, **more}
+
+
+def test_filters_and_sandbox_of_the_configuration_stay_when_a_client_changes(tmp_path: Path) -> None:
+    servers = {"git": {**OTHER, "env": {"LEVEL": "one", "OLD": "x", "API_KEY": "hunter2hunter2"}, "cwd": "/srv"}}
+    set_up(tmp_path, {"clock": CLOCK, **servers})
+    config = json.loads(config_of(tmp_path).read_text())
+    ours = config["toolboxes"]["code"]["mcpServers"]["git"]
+    ours |= {"toolFilters": ["status"], "sandbox": "contained", "env": {**ours["env"], "MINE": "y"}}
+    config_of(tmp_path).write_text(json.dumps(config))
+    changed = {"command": "other-server", "args": ["--slow"], "env": {"LEVEL": "two", "API_KEY": "hunter2hunter2"}}
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "git": changed})
+    done = shell(tmp_path, "--update", "--yes", "--no-check")
+    assert done.status == 0 and "changed: git" in done.stderr, done.stderr
+    after = json.loads(config_of(tmp_path).read_text())["toolboxes"]["code"]["mcpServers"]["git"]
+    assert after == {
+        "command": "other-server",
+        "args": ["--slow"],
+        "env": {"LEVEL": "two", "MINE": "y"},
+        # Its key has not changed, so it is where it was.
+        "envFile": ours["envFile"],
+        "toolFilters": ["status"],
+        "sandbox": "contained",
+    }
+
+
+def test_server_that_becomes_an_address_keeps_nothing_of_its_program(tmp_path: Path) -> None:
+    set_up(tmp_path, {"git": {**OTHER, "env": {"LEVEL": "one"}}, "clock": CLOCK})
+    write(tmp_path, ".cursor/mcp.json", {"git": {"url": "https://git.example/mcp"}, "clock": CLOCK})
+    assert shell(tmp_path, "--update", "--yes", "--no-check").status == 0
+    after = json.loads(config_of(tmp_path).read_text())["toolboxes"]["code"]["mcpServers"]["git"]
+    assert after == {"url": "https://git.example/mcp"}
+
+
+def test_key_that_was_rotated_in_a_client_is_a_change(tmp_path: Path) -> None:
+    keyed = [{**OTHER, "env": {"API_KEY": key}} for key in ("hunter2hunter2", "hunter3hunter3")]
+    env = fake_keyring.environment(tmp_path / "keys")
+    write(tmp_path, ".cursor/mcp.json", {"git": keyed[0], "clock": CLOCK})
+    assert shell(tmp_path, "--yes", "--no-check", env=env).status == 0
+    assert "${keyring:git-API_KEY}" in config_of(tmp_path).read_text()
+    write(tmp_path, ".cursor/mcp.json", {"git": keyed[1], "clock": CLOCK})
+    left = shell(tmp_path, "--update", "--dry-run", "--yes", env=env)
+    assert " 1  changed  git " in left.stderr and "hunter" not in left.stderr, left.stderr
+    done = shell(tmp_path, "--update", "--yes", "--no-check", env=env)
+    assert done.status == 0 and "changed: git" in done.stderr
+    assert "${keyring:git-API_KEY-2}" in config_of(tmp_path).read_text()
+    assert json.loads((tmp_path / "keys").read_text())["mcp-workbench/git-API_KEY-2"] == "hunter3hunter3"
+    assert "nothing is new" in shell(tmp_path, "--update", "--yes", env=env).stderr
+
+
+def test_change_that_was_left_out_comes_with_the_next_one(tmp_path: Path) -> None:
+    set_up(tmp_path, {"git": twin("one"), "clock": CLOCK})
+    write(tmp_path, ".cursor/mcp.json", {"git": twin("two"), "clock": CLOCK})
+    assert typed(tmp_path, "y\nnone\n").status == 0 and '"one"' in config_of(tmp_path).read_text()
+    write(tmp_path, ".cursor/mcp.json", {"git": twin("two", args=["--slow"]), "clock": CLOCK})
+    assert shell(tmp_path, "--update", "--yes", "--no-check").status == 0
+    assert '"two"' in config_of(tmp_path).read_text() and '"--slow"' in config_of(tmp_path).read_text()
+
+
+def test_server_that_is_disabled_in_the_configuration_is_there(tmp_path: Path) -> None:
+    set_up(tmp_path, {"git": OTHER, "clock": CLOCK})
+    config = json.loads(config_of(tmp_path).read_text())
+    config["toolboxes"]["code"]["mcpServers"]["git"]["disabled"] = True
+    config_of(tmp_path).write_text(json.dumps(config))
+    for record in (tmp_path / ".local/state/mcp-workbench/imported").iterdir():
+        record.unlink()
+    done = shell(tmp_path, "--update", "--yes")
+    assert "nothing is new" in done.stderr, done.stderr
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK})
+    done = shell(tmp_path, "--update", "--dry-run", "--yes")
+    assert " 1  gone  git " in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("answer", "kept"), [("2", {"git": "two"}), ("b", {"git": "one", "git-kiro": "two"})])
+def test_answer_of_the_twin_question_is_remembered(tmp_path: Path, answer: str, kept: dict[str, str]) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"git": twin("one")})
+    write(tmp_path, ".kiro/settings/mcp.json", {"git": twin("two")})
+    done = asked(tmp_path, f"y\n{answer}\n\n\n")
+    assert done.status == 0 and levels(tmp_path) == kept, done.stderr
+    if answer == "2":
+        assert "Cursor goes on starting it itself" in done.stderr and "install kiro cursor adds" in done.stderr
+    for words in (("--yes",), ("--yes", "--from", "cursor"), ("--yes", "--from", "kiro")):
+        again = shell(tmp_path, "--update", *words)
+        assert again.status == 0 and "nothing is new, changed or gone" in again.stderr, again.stderr
+    again = typed(tmp_path, "y\n")
+    assert again.status == 0 and "Keep which?" not in again.stderr and levels(tmp_path) == kept
+    # What the kept one says now is taken over, under its name.
+    write(tmp_path, ".kiro/settings/mcp.json", {"git": twin("three")})
+    assert shell(tmp_path, "--update", "--yes", "--no-check").status == 0
+    assert levels(tmp_path) == {**kept, list(kept)[-1]: "three"}
+    # Without it, the other is what there is.
+    (tmp_path / ".kiro/settings/mcp.json").unlink()
+    write(tmp_path, ".kiro/settings/mcp.json", {})
+    last = shell(tmp_path, "--update", "--dry-run", "--yes")
+    assert ("gone  git-kiro" if answer == "b" else "changed  git ") in last.stderr, last.stderr
+
+
+def test_twin_in_another_client_does_not_replace_what_is_there(tmp_path: Path) -> None:
+    """Neither without a question nor under a second name."""
+    write(tmp_path, ".kiro/settings/mcp.json", {"git": twin("two")})
+    assert shell(tmp_path, "--yes", "--no-check").status == 0
+    write(tmp_path, ".cursor/mcp.json", {"git": twin("one")})
+    done = shell(tmp_path, "--update", "--yes")
+    assert done.status == 0 and "git (Cursor): left out, because it differs from that of Kiro" in done.stderr
+    assert levels(tmp_path) == {"git": "two"}
+
+
+def test_another_server_of_the_name_of_ours_is_never_changed(tmp_path: Path) -> None:
+    set_up(tmp_path, {"clock": CLOCK, "git": OTHER})
+    write(tmp_path, ".kiro/settings/mcp.json", {"git": {"command": "third"}})
+    assert shell(tmp_path, "--update", "--yes", "--no-check").status == 0
+    write(tmp_path, ".kiro/settings/mcp.json", {"git": {"command": "third", "args": ["more"]}})
+    for words in ((), ("--from", "kiro")):
+        assert shell(tmp_path, "--update", "--yes", "--no-check", *words).status == 0
+        servers = json.loads(config_of(tmp_path).read_text())["toolboxes"]["code"]["mcpServers"]
+        assert servers == {"git": OTHER, "git-kiro": {"command": "third", "args": ["more"]}}

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final
 
@@ -35,9 +36,26 @@ from mcp_workbench.setup.clients.documents import Servers, servers_of_folders
 from mcp_workbench.setup.clients.package_rules import sandbox_proposal
 from mcp_workbench.setup.clients.remote_wrappers import unwrapped
 from mcp_workbench.setup.clients.table import ClientFile, clients, find
-from mcp_workbench.setup.clients.toolbox_proposals import ImportedServer, disabled_twins, merged, proposed, twins
+from mcp_workbench.setup.clients.toolbox_proposals import (
+    ImportedServer,
+    disabled_twins,
+    is_same,
+    merged,
+    proposed,
+    twins,
+)
 from mcp_workbench.setup.file_replacement import create_file
-from mcp_workbench.setup.import_record import write_record
+from mcp_workbench.setup.import_record import (
+    BOTH,
+    ImportRecord,
+    kept_before,
+    kept_elsewhere,
+    kept_of,
+    pair_of,
+    place_of,
+    read_record,
+    write_record,
+)
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 
@@ -52,6 +70,11 @@ class Imported(Struct):
     servers: list[ImportedServer]
     # For servers that cannot be imported and files that cannot be read: where, and why.
     left_out: list[tuple[str, str]]
+    # Which twins are kept, as in the record, and the clients of the others.
+    twins: dict[str, str] = {}
+    also_in: list[str] = []
+    # Clients with a file that cannot be read.
+    unreadable: list[str] = []
 
 
 def run(parsed: Parsed) -> int:
@@ -77,12 +100,13 @@ def run(parsed: Parsed) -> int:
     has_more = not parsed.has("project") and _mention_folder_servers(files)
     disabled = disabled_twins(imported.servers, shutil.which)
     imported.left_out += [(f"{twin.name} ({find(twin.sources[0]).title})", _TWIN) for twin in disabled]
-    servers = merged(
-        _one_of_twins([each for each in imported.servers if each not in disabled], imported, parsed), shutil.which
-    )
+    record = read_record(target) if parsed.has("update") else ImportRecord()
+    enabled = [each for each in imported.servers if not any(each is twin for twin in disabled)]
+    read = {each.client.name for each in files} - {*imported.unreadable}
+    servers = merged(_one_of_twins(enabled, imported, parsed, record, read), shutil.which)
     if parsed.has("update"):
         _report_left_out(imported, servers)
-        return _updated(parsed, target, files, servers)
+        return _updated(parsed, target, files, servers, imported)
     if not servers:
         _report_left_out(imported, [])
         hint = "mcp-workbench init --project, run in one of these folders" if has_more else "--from names a client"
@@ -109,7 +133,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("dry-run"):
         return 0
     stderr().section("Written", tilde(target))
-    write_record(target, servers, {each.client.name for each in files})
+    write_record(target, servers, read, imported.twins)
     entries = {f"{box}/{name}": entry for box in boxes for name, entry in boxes[box]["mcpServers"].items()}
     if (proposal := sandbox_proposal(entries)) is not None:
         remark("hint", proposal)
@@ -123,40 +147,75 @@ def run(parsed: Parsed) -> int:
     if parsed.has("project"):
         # The user has just agreed to every server in it.
         trust.trust(target, content)
-    return _checked(parsed, target, servers)
+    return _checked(parsed, target, servers, imported.also_in)
 
 
-def _one_of_twins(servers: list[ImportedServer], imported: Imported, parsed: Parsed) -> list[ImportedServer]:
-    """Ask which of two servers to keep that differ in a key alone; without a terminal, the first. Both would offer the
-    same tools, and conflict."""
-    dropped: list[ImportedServer] = []
+def _one_of_twins(
+    servers: list[ImportedServer], imported: Imported, parsed: Parsed, record: ImportRecord, read: Collection[str]
+) -> list[ImportedServer]:
+    """Ask which of two servers to keep that differ in a key alone, unless `record` has the answer: both would offer the
+    same tools. Without a terminal, the one that was kept before, or both if their names differ. `read` names the
+    clients that were read."""
+    imported.twins = dict(record.twins)
+    dropped = [each for each in servers if kept_elsewhere(record, each, read)]
+    imported.left_out += [
+        (f"{each.name} ({find(each.sources[0]).title})", "left out, as you keep that of another client")
+        for each in dropped
+    ]
     for one, other, keys in twins(servers, shutil.which):
         if any(each is one or each is other for each in dropped):
             continue
-        titles = [find(each.sources[0]).title for each in (one, other)]
-        what = ", ".join(keys) or "settings"
-        differ = f"`{one.name}` of {titles[0]} and of {titles[1]} start the same and differ in {what}"
-        answer = _needed(f"{differ}. Keep which? [1: {titles[0]}, 2: {titles[1]}, b: both]") if _can_ask(parsed) else ""
-        if answer.lower() in ("b", "both"):
+        kept = kept_of(record, one, other)
+        if not kept and not _can_ask(parsed):
+            kept = kept_before(record, one, other) if one.name.casefold() == other.name.casefold() else [one, other]
+        elif not kept:
+            kept = _asked(one, other, keys)
+            if place_of(one) != place_of(other):
+                imported.twins[pair_of(one, other)] = BOTH if len(kept) == 2 else place_of(kept[0])
+        if len(kept) == 2:
             continue
-        kept, left = (other, one) if answer == "2" else (one, other)
-        dropped.append(left)
-        why = f"left out, because it differs from that of {find(kept.sources[0]).title} in {what} only"
-        imported.left_out.append((f"{left.name} ({find(left.sources[0]).title})", why))
+        left = one if kept[0] is other else other
+        why = f"left out, because it differs from that of {find(kept[0].sources[0]).title} in {_listed(keys)} only"
+        for each in servers:
+            # Other clients may have the same.
+            if each is left or (each.name == left.name and is_same(each.entry, left.entry, shutil.which)):
+                title = find(each.sources[0]).title
+                imported.left_out.append((f"{each.name} ({title})", f"{why}; {title} goes on starting it itself"))
+                imported.also_in += each.sources
+                dropped.append(each)
     return [each for each in servers if not any(each is one for one in dropped)]
 
 
-def _updated(parsed: Parsed, target: str, files: list[FoundFile], servers: list[ImportedServer]) -> int:
+def _asked(one: ImportedServer, other: ImportedServer, keys: list[str]) -> list[ImportedServer]:
+    """Ask which of two twins to keep, and return them."""
+    titles = [find(each.sources[0]).title for each in (one, other)]
+    is_one_name = one.name.casefold() == other.name.casefold()
+    names = f"`{one.name}` of {titles[0]} and {'that' if is_one_name else f'`{other.name}`'} of {titles[1]}"
+    default = "" if is_one_name else ", Enter: both"
+    question = f"{names} start the same and differ in {_listed(keys)}. Keep which?"
+    answer = _needed(f"{question} [1: {titles[0]}, 2: {titles[1]}, b: both{default}]").lower()
+    if answer in ("b", "both") or (not answer and not is_one_name):
+        return [one, other]
+    return [other if answer == "2" else one]
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(keys) or "settings"
+
+
+def _updated(
+    parsed: Parsed, target: str, files: list[FoundFile], servers: list[ImportedServer], imported: Imported
+) -> int:
     if any(map(_is_from_project, files)):
         raise UsageError(
             "--update is for your own configuration", hint="edit the project's file, or run mcp-workbench add"
         )
     from mcp_workbench.cli.init_update import update
 
-    written = update(parsed, target, files, servers)
+    written = update(parsed, target, files, servers, imported.twins)
     if not written or parsed.has("no-check") or parsed.has("json"):
         return 0
-    return _checked(parsed, target, [each for each in servers if each.name in written])
+    return _checked(parsed, target, [each for each in servers if each.name in written], imported.also_in)
 
 
 def _store_and_write(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
@@ -228,6 +287,7 @@ def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported
             servers = file.servers()
         except ConfigError as error:
             found.left_out.append((file.client.title, error.message))
+            found.unreadable.append(file.client.name)
             continue
         for name, written in servers.items():
             one = translated(written, file.file.dialect, is_of_project=is_of_project)
@@ -396,10 +456,9 @@ def _as_json(target: str, servers: list[ImportedServer], imported: Imported, con
     }
 
 
-def _checked(parsed: Parsed, target: str, servers: list[ImportedServer]) -> int:
-    here = [name for name in _clients_of(servers) if not find(name).import_only] or [
-        client.name for client in present()
-    ][:1]
+def _checked(parsed: Parsed, target: str, servers: list[ImportedServer], also_in: list[str]) -> int:
+    names = dict.fromkeys([*_clients_of(servers), *also_in])
+    here = [name for name in names if not find(name).import_only] or [client.name for client in present()][:1]
     project = " --project" if parsed.has("project") else ""
     named = f"mcp-workbench install {' '.join(here) or 'CLIENT'}{project}"
     hint = f"{named} adds the workbench; with --replace, in place of the servers there"
