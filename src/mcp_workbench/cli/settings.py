@@ -5,6 +5,7 @@ Owns what these options mean; `usage` declares them. Does not know what a comman
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.engine.config.choose import choose
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.config.redact import Redactor
+from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp_workbench.setup.clients.table import Client
@@ -50,7 +52,9 @@ def clients_named(parsed: Parsed, command: str, every: Callable[[], list[Client]
     from mcp_workbench.setup.clients.table import clients, find
 
     for client in clients().values():
-        expire(client)
+        # `doctor` and the commands on this client report a record that cannot be read.
+        with contextlib.suppress(ConfigError):
+            expire(client)
     names = parsed.positionals
     if parsed.has("all") == bool(names):
         raise UsageError("name a client, or use --all", hint=f"for example: mcp-workbench {command} claude-code")

@@ -311,7 +311,18 @@ def changes(client: Client) -> list[Change]:
     try:
         return msgspec.json.decode(content, type=list[Change]) if content else []
     except msgspec.MsgspecError:
-        raise ConfigError(f"`{_record_path(client)}` is damaged", hint="the backups are next to it") from None
+        raise ConfigError(
+            f"`{_record_path(client)}`, the record of what was changed, is damaged",
+            hint=f"the backups are next to it; mcp-workbench install --undo --purge {client.name} deletes all of them",
+        ) from None
+
+
+def has_changes(client: Client) -> bool:
+    """Whether there are recorded changes, perhaps in a record that cannot be read."""
+    try:
+        return bool(changes(client))
+    except ConfigError:
+        return True
 
 
 def record(client: Client, change: Change) -> None:
@@ -349,8 +360,12 @@ def expire(client: Client) -> None:
 
 
 def _made_at(client: Client, change: Change) -> float:
-    """Records of earlier versions have no time of their own."""
-    return change.at or os.stat(change.backup or _record_path(client)).st_mtime
+    """Records of earlier versions have no time of their own, and their backup may be gone."""
+    times = [change.at] if change.at else []
+    for path in (change.backup, _record_path(client)):
+        with contextlib.suppress(OSError):
+            times += [os.stat(path).st_mtime] if path else []
+    return times[0] if times else time.time()
 
 
 def holds(client: Client) -> list[str]:

@@ -51,7 +51,12 @@ def stale_files(subject: Examined) -> list[Diagnosis]:
     """Report files that are no longer read, of clients that were renamed or moved their settings."""
     found = []
     for client in clients().values():
-        if expired(client):
+        try:
+            is_expired = bool(expired(client))
+        except ConfigError as error:
+            found.append(Diagnosis("error", "clients", f"{client.title}: {error.message}", error.hint or ""))
+            is_expired = False
+        if is_expired:
             text = (
                 f"backups of {client.title}'s file are older than {BACKUP_LIFETIME / 86400:.0f} days, and hold its keys"
             )

@@ -297,3 +297,32 @@ def test_backups_have_a_lifetime(home: Path, monkeypatch: pytest.MonkeyPatch, co
     assert "there is nothing to undo for Cursor" in shell(home, "undo", "cursor").stderr
     if command != "undo kiro":
         assert shell(home, "undo", "kiro").stdout.endswith("as it was before\n")
+
+
+def test_damaged_record_of_one_client_stops_no_other(home: Path) -> None:
+    for name in (".cursor/mcp.json", ".kiro/settings/mcp.json"):
+        write(home, name, "{}")
+    assert shell(home, "install", "cursor", "kiro").status == 0
+    (record,) = kept_files(home, "kiro", "changes.json")
+    record.write_text("[{")
+    assert shell(home, "install", "cursor", "--name", "second").status == 0
+    done = shell(home, "undo", "--all")
+    assert done.status == 1 and done.stdout.count("Cursor") == 0 and done.stdout.count("cursor") == 1, done
+    assert "the record of what was changed, is damaged" in done.stderr and "--undo --purge kiro" in done.stderr
+    assert shell(home, "uninstall", "--all").status == 1 and (home / ".cursor" / "mcp.json").read_text() == "{}"
+    doctor = shell(home, "doctor")
+    assert doctor.status == 1 and "error: clients: Kiro: `" in doctor.stdout and "is damaged" in doctor.stdout
+    assert shell(home, "undo", "--purge", "kiro").status == 0 and shell(home, "install", "kiro").status == 0
+
+
+def test_record_without_a_time_whose_backup_is_gone_can_be_read(home: Path) -> None:
+    write(home, ".cursor/mcp.json", "{}")
+    assert shell(home, "install", "cursor").status == 0
+    (record,) = kept_files(home, "cursor", "changes.json")
+    changes = json.loads(record.read_text())
+    # As earlier versions wrote it.
+    del changes[0]["at"]
+    Path(changes[0]["backup"]).unlink()
+    record.write_text(json.dumps(changes))
+    done = shell(home, "undo", "cursor")
+    assert done.status == 0 and "workbench removed" in done.stdout, done

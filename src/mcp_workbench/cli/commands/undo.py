@@ -15,6 +15,7 @@ from mcp_workbench.setup.client_changes import (
     by_command,
     changes,
     forget,
+    has_changes,
     holds,
     purge,
     reversal_of,
@@ -28,7 +29,7 @@ def run(parsed: Parsed) -> int:
     is_purge = parsed.has("purge")
 
     def every() -> list[Client]:
-        return [each for each in clients().values() if (holds(each) if is_purge else changes(each))]
+        return [each for each in clients().values() if (holds(each) if is_purge else has_changes(each))]
 
     chosen = clients_named(parsed, "undo --purge" if is_purge else "undo", every)
     if not chosen:

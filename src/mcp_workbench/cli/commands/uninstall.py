@@ -16,8 +16,15 @@ from mcp_workbench.setup.clients.table import Client, Scope
 def run(parsed: Parsed) -> int:
     scope: Scope = "project" if parsed.has("project") else "user"
 
+    def has_us(client: Client) -> bool:
+        try:
+            return any(map(removal_from, existing(client, scope)))
+        except ConfigError:
+            # It is reported beside what is done to the others.
+            return True
+
     def having() -> list[Client]:
-        return [each for each in present() if any(map(removal_from, existing(each, scope)))]
+        return list(filter(has_us, present()))
 
     chosen = clients_named(parsed, "uninstall", having)
     if not chosen:
