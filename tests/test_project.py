@@ -179,14 +179,15 @@ def stand_in(folder: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def run_ci(folder: Path, make: str) -> tuple[int, list[str]]:
+def run_ci(folder: Path, make: str, apt_get: str = "exit 0") -> tuple[int, list[str]]:
     """`.ci/run` with a `make` that records how it was called: its exit status, and the targets in order.
 
     It finds no program but these: nothing is installed on the machine of whoever runs the tests as root."""
     record = folder / "calls"
     stand_in(folder, "make", f'echo "$1" >> "{record}"\n{make}')
-    stand_in(folder, "apt-get", "exit 0")
-    for name in ("bash", "dirname", "id"):
+    stand_in(folder, "apt-get", apt_get)
+    stand_in(folder, "id", "echo 0")
+    for name in ("bash", "dirname", "env"):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(str(shutil.which(name)))
     environment = {**os.environ, "PATH": str(folder)}
@@ -203,6 +204,15 @@ def test_ci_runs_linters_types_and_tests_and_stops_at_the_first_that_fails(tmp_p
     status, called = run_ci(tmp_path, '[ "$1" != types ]')
     assert status != 0
     assert called[-1] == "types"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_a_program_that_cannot_be_installed_costs_ci_no_other(tmp_path: Path) -> None:
+    tried = tmp_path / "tried"
+    status, _ = run_ci(tmp_path, "exit 0", f'echo "$*" >> "{tried}"; case "$*" in *chromium*) exit 100;; esac')
+    assert status == 0
+    installed = {word for line in tried.read_text().splitlines() if "chromium" not in line for word in line.split()}
+    assert {"haproxy", "redis-server", "bubblewrap", "podman"} <= installed
 
 
 @pytest.mark.parametrize("workflow", ["ci.yml", "release.yml"])
