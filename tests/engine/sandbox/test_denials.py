@@ -54,6 +54,17 @@ def test_refused_hosts_are_named_and_prepare_where_it_helps() -> None:
         ('sudo: The "no new privileges" flag is set, which prevents sudo from running as root.', True),
         ('cannot set up namespace using "/usr/bin/newuidmap": exit status 1', True),
         ("FATAL:zygote_host_impl_linux.cc(126)] No usable sandbox!", True),
+        ("starting\nunshare: unshare failed: Operation not permitted", True),
+        ("strace: ptrace(PTRACE_TRACEME, ...): Operation not permitted", True),
+        ("bwrap: Creating new namespace failed: Operation not permitted", True),
+        ("bwrap: No permissions to create new namespace, likely because the kernel does not allow it", True),
+        ("cannot clone: Operation not permitted", True),
+        ("Error: EPERM: operation not permitted, io_uring_setup", True),
+        ("tools: gdb, ptrace, strace\nError: Cannot find module './ptrace'", False),
+        ("using io_uring for files\nError: no API key", False),
+        ("bwrap: version 0.8.0\nTypeError: x is undefined", False),
+        ("ptrace is off\nEACCES: permission denied, open '/etc/shadow'", False),
+        ("kernel has no_new_privs and user namespaces", False),
         ("sudo: a password is required", False),
         ("", False),
     ],
@@ -86,6 +97,9 @@ def test_what_was_denied_can_be_told_without_the_rest() -> None:
     )
     assert told is not None
     assert denied(told) == "it was denied `/b`; its sandbox refused a host: x; to allow it, y"
-    nothing, guard = explanation(contained, "", "box/s"), explanation(Sandbox("guard"), "ptrace", "box/s")
+    nothing, guard = (
+        explanation(contained, "", "box/s"),
+        explanation(Sandbox("guard"), "ptrace: Operation not permitted", "box/s"),
+    )
     assert nothing is not None and denied(nothing) == ""
     assert guard is not None and denied(guard) == "" and denied("install it; or not") == ""

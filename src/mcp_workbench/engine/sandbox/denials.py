@@ -21,12 +21,18 @@ _NETWORK: Final = re.compile(
     re.IGNORECASE,
 )
 _MEMORY: Final = re.compile(r"out of memory|MemoryError|Cannot allocate memory|allocation failed|ENOMEM", re.IGNORECASE)
-# What programs print that rely on something that even `guard` takes.
-_GUARDED: Final = re.compile(
-    r"no usable sandbox|failed to move to new namespace|unshare failed|ptrace|bwrap:|user namespace|"
-    r"io_uring|newuidmap|no new privileges|no_new_privs|must be setuid|must be suid",
+# What programs print whom `guard` has refused something.
+_REFUSED_IN_GUARD: Final = re.compile(
+    r"no usable sandbox|failed to move to new namespace|no permissions to create (?:a )?new namespace|"
+    r"no new privileges\W+flag is set|cannot set up namespace|must be (?:setuid|suid)",
     re.IGNORECASE,
 )
+# What it takes, by name: also in the logs of servers that failed for other reasons, so that only a line counts that
+# speaks of an error as well.
+_TAKEN_BY_GUARD: Final = re.compile(
+    r"ptrace|io_uring|no_new_privs|namespace|unshare|\bclone\b|bwrap:|new[ug]idmap", re.IGNORECASE
+)
+_NOT_PERMITTED: Final = re.compile(r"\bEPERM\b|not permitted|permission denied|prevent", re.IGNORECASE)
 _RAN_IN: Final = "it ran in the sandbox `"
 _BETWEEN: Final = "; "
 _MAX_PATHS: Final = 3
@@ -66,7 +72,7 @@ def explanation(
     if sandbox.profile == "off":
         return None
     if not sandbox.limits_files:
-        if not _GUARDED.search(said):
+        if not any(map(_is_refused_by_guard, said.splitlines())):
             return None
         return (
             "it ran in the sandbox `guard`, which refuses setuid programs, namespaces, debuggers and io_uring; if you "
@@ -88,6 +94,10 @@ def explanation(
     if sandbox.memory is not None and _MEMORY.search(said):
         told.append(f"each of its processes may use {sandbox.memory >> 20} MiB")
     return _BETWEEN.join((*told, f"try `mcp-workbench doctor --sandbox try {label}`"))
+
+
+def _is_refused_by_guard(line: str) -> bool:
+    return bool(_REFUSED_IN_GUARD.search(line) or (_NOT_PERMITTED.search(line) and _TAKEN_BY_GUARD.search(line)))
 
 
 def denied(explained: str) -> str:
