@@ -45,8 +45,9 @@ class WorkbenchError(Exception):
     """Base of everything we raise on purpose. `str(error)` is the message, `hint` the next step."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        # A path in it need not be Unicode, which all who are shown it need.
+        self.message = message if message.isascii() else message.encode(errors="backslashreplace").decode()
+        super().__init__(self.message)
         self.hint = hint
 
 

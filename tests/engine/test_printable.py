@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.printable import indented, plain, plural, visible
+from mcp_workbench.engine.printable import in_unicode, indented, plain, plural, report_json, visible
 
 
 @pytest.mark.parametrize(
@@ -47,3 +50,14 @@ def test_whatever_it_is_no_further_line_begins_at_the_margin(text: str) -> None:
 
 def test_counted_things_are_named_as_people_say() -> None:
     assert [plural(count, "tool") for count in (0, 1, 2, 1234)] == ["0 tools", "1 tool", "2 tools", "1,234 tools"]
+
+
+def test_a_report_is_valid_json_whatever_the_paths_in_it_are() -> None:
+    path = os.fsdecode(b"/caf\xe9")
+    assert in_unicode(path) == "/caf\\udce9" and in_unicode("/café") == "/café"
+    report = {path: ("/café", [path]), "number": 1, "nothing": None}
+    assert json.loads(report_json(report)) == {
+        "/caf\\udce9": ["/café", ["/caf\\udce9"]],
+        "number": 1,
+        "nothing": None,
+    }

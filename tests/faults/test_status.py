@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
@@ -106,3 +107,21 @@ async def test_a_server_that_cannot_be_started_is_told_as_it_is(faults: Faults) 
         lost = await workbench.server_status("lost")
         assert (lost["state"], lost["starts"], lost["failures"], lost["tools"]) == ("backoff", 1, 1, None)
         assert lost["lastError"].startswith("command `/does/not/exist` does not exist")
+
+
+async def test_servers_in_a_folder_whose_name_is_not_unicode_are_shown_as_any_other(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults.folder /= os.fsdecode(b"caf\xe9")
+    faults.folder.mkdir()
+    # The private home of one is part of its report, and the folder of the other part of its error.
+    monkeypatch.setenv("XDG_DATA_HOME", str(faults.folder))
+    contained = bad_entry(sandbox={"profile": "contained", "bestEffort": True})
+    servers = {"bad": contained, "lost": {"command": "cat", "cwd": "missing"}}
+    async with faults.serving_http(servers, era="modern") as workbench:
+        assert await workbench.value("bad", "echo", {"n": 1}) == {"n": 1}
+        assert "does not exist" in await workbench.failure("lost", "echo")
+        told = await workbench.status()
+        assert lasting(await by_command(faults)) == lasting(await by_address(workbench)) == lasting(told)
+        assert "/caf\\udce9/" in (await workbench.server_status())["sandbox"]["home"]
+        assert "/caf\\udce9/missing" in (await workbench.server_status("lost"))["lastError"]

@@ -24,8 +24,8 @@ from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.face.base import STATUS_URI, Face, FaceSettings
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.faces import FACES, JOINING_FACES
-from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.lasting_state import LOCAL, LastingState
+from mcp_workbench.engine.printable import report_json
 from mcp_workbench.engine.router.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.engine.router.router import Router
 from mcp_workbench.engine.session.parking import Parking
@@ -367,11 +367,11 @@ class Gateway(ProcessOwner):
 
     def _status_json(self, principal: str, face: Face) -> bytes:
         """For a client: without what is hidden from it, and without the connections of others."""
-        return encode(self.gate.status_for(face, self._describe(principal)))
+        return report_json(self.gate.status_for(face, self._describe(principal)))
 
     def status(self) -> bytes:
         """The status of this workbench and of every server, as JSON."""
-        return encode(self._describe())
+        return report_json(self._describe())
 
     # ── for the process, if this is its only gateway (`ProcessOwner`) ──
 
@@ -392,7 +392,7 @@ class Gateway(ProcessOwner):
     def describe(self) -> bytes:
         from mcp_workbench.engine.session.client_name import client_names
 
-        return encode(
+        return report_json(
             {
                 **self._describe(names=True),
                 "clientNames": client_names(self.sessions),
@@ -428,8 +428,7 @@ class Gateway(ProcessOwner):
         return {
             "pid": os.getpid(),
             "version": full_version(),
-            # A path need not be valid Unicode, which JSON requires.
-            "config": self.config.path.encode(errors="backslashreplace").decode(),
+            "config": self.config.path,
             "face": self.face.name,
             "serving": self._serving,
             "uptimeSeconds": round(now - self.runtime.started_at, 3),

@@ -184,7 +184,7 @@ class WorkbenchOnPage:
             "workbench": {
                 "version": full_version(),
                 "pid": os.getpid() if is_owner else None,
-                "config": ", ".join(dict.fromkeys(_shown(each.config.path) for each in gateways)) if is_owner else None,
+                "config": ", ".join(dict.fromkeys(each.config.path for each in gateways)) if is_owner else None,
                 "face": ", ".join(dict.fromkeys(each.face.name for each in gateways)),
                 "address": self._address,
                 "uptimeSeconds": round(asyncio.get_running_loop().time() - self._runtime.started_at),
@@ -279,7 +279,7 @@ class WorkbenchOnPage:
         return {
             "user": LOCAL if each.principal in OWN_PRINCIPALS else each.principal,
             "client": ", ".join(client_names(each.traffic.clients.sessions())),
-            "folder": None if each.entry.context.folder is None else _shown(each.entry.context.folder),
+            "folder": each.entry.context.folder,
             "state": state_of(each),
             "pid": None if each.run is None else each.run.process_id,
         }
@@ -736,8 +736,3 @@ def _profile(found: _Place) -> str | None:
         if isinstance(missing, list) and missing
         else str(sandbox["profile"])
     )
-
-
-def _shown(path: str) -> str:
-    """Escape a path that is not Unicode, which JSON cannot represent."""
-    return path.encode(errors="backslashreplace").decode()

@@ -1,12 +1,16 @@
 """Makes foreign text safe to display: escape sequences from a server must not control the user's terminal.
 
-Four pure functions. Not for data that programs read.
+Pure functions. Not for data that programs read, but for reports as JSON, which people are shown in the end.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import fields
 
 # Colours and cursor movements (CSI), titles and links (OSC), and shorter sequences.
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
@@ -43,6 +47,30 @@ def plain(line: str) -> str:
     shown = _ESCAPES.sub("", line)
     # Progress bars overwrite what comes before a carriage return.
     return visible(next((part for part in reversed(shown.split("\r")) if part.strip()), ""))
+
+
+def in_unicode(text: str) -> str:
+    """Escape lone surrogates, which JSON cannot represent: bytes of paths that are not UTF-8, and what JavaScript may
+    send."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def report_json(report: object) -> bytes:
+    """A report as JSON, whatever the paths in it are."""
+    try:
+        return encode(report)
+    except UnicodeEncodeError:
+        return encode(_all_in_unicode(report))
+
+
+def _all_in_unicode(value: Any) -> Any:
+    if isinstance(value, str):
+        return in_unicode(value)
+    if isinstance(value, Struct):
+        value = {field.encode_name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, dict):
+        return {_all_in_unicode(key): _all_in_unicode(each) for key, each in value.items()}
+    return [_all_in_unicode(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def plural(count: int, noun: str) -> str:

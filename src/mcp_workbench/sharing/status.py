@@ -60,8 +60,8 @@ def _client(client: SharedClient, now: float) -> dict[str, object]:
     return {
         "pid": client.hello.pid,
         "name": client_name(b"{}" if session is None else session.client_info),
-        "folder": _shown(client.context.folder),
-        "config": _shown(client.context.config.path),
+        "folder": client.context.folder,
+        "config": client.context.config.path,
         "face": client.gateway.face.name,
         "callsInFlight": 0 if session is None else len(session.calls),
         "unreadBytes": client.unsent_bytes,
@@ -74,15 +74,10 @@ def _sharing(entry: ServerEntry, users: list[int]) -> dict[str, object]:
     folder = None if config.share in ("user", "everyone") and config.cwd is None else config.cwd or entry.context.folder
     return {
         "share": config.share or ("session" if entry.per_client else "project"),
-        "folder": None if folder is None else _shown(folder),
+        "folder": folder,
         "users": users,
         "changed": entry.changed,
     }
-
-
-def _shown(path: str) -> str:
-    """Escape a path that is not Unicode, which JSON cannot represent."""
-    return path.encode(errors="backslashreplace").decode()
 
 
 def _users(connection: Connection, processes: Mapping[Session, int]) -> list[int]:

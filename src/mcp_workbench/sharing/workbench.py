@@ -28,6 +28,7 @@ from mcp_workbench.engine.config.model import DEFAULT_SHARED_IDLE_EXIT
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.file_watch import Fingerprint, Watched, fingerprint
 from mcp_workbench.engine.jsonrpc.messages import encode
+from mcp_workbench.engine.printable import report_json
 from mcp_workbench.engine.process_context import LOCK, PAGE, WANTED, WITHIN, make_private
 from mcp_workbench.engine.socket_peers import may_ask, peer_uid
 from mcp_workbench.engine.version import full_version
@@ -203,7 +204,7 @@ class SharedWorkbench(ProcessOwner):
         return encode({"name": "mcp-workbench", "title": "MCP Workbench", "version": __version__})
 
     def describe(self) -> bytes:
-        return encode(self.status())
+        return report_json(self.status())
 
     def _make_page(self) -> OwnPage:
         if self._page is None:

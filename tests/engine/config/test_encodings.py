@@ -93,3 +93,8 @@ def test_a_place_is_looked_up_once_however_many_secrets_there_are() -> None:
         assert finder.replaced(text, MASK) == text
         counts.append(Counting.lookups)
     assert counts[0] == counts[1] <= len(text)
+
+
+def test_a_secret_that_is_not_unicode_is_hidden_as_any_other() -> None:
+    redactor = Redactor(['caf\udce9"x'])
+    assert redactor.text('a caf\udce9"x and caf\udce9\\"x') == f"a {MASK} and {MASK}"

@@ -103,7 +103,13 @@ def _base64(form: str, text: str, place: int) -> int:
 
 def in_json(text: str) -> str:
     """Return the form in JSON, with quotes and line breaks escaped."""
-    return msgspec.json.encode(text).decode()[1:-1]
+    try:
+        return msgspec.json.encode(text).decode()[1:-1]
+    except UnicodeEncodeError:
+        # Of a path or variable that is not UTF-8; JSON has none, but what logs and errors are made of does.
+        import json
+
+        return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _in_ascii_json(text: str) -> str:

@@ -106,7 +106,7 @@ class _JsonFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        from mcp_workbench.engine.jsonrpc.messages import encode
+        from mcp_workbench.engine.printable import report_json
 
         message = record.getMessage()
         if record.exc_info:
@@ -114,7 +114,7 @@ class _JsonFormatter(logging.Formatter):
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
         fields = {"time": moment, "level": record.levelname.lower(), "logger": record.name, "message": message}
         # Redacted before it is encoded, because escaping could hide a secret from the redactor.
-        return encode({key: self._redactor.text(value) for key, value in fields.items()}).decode()
+        return report_json({key: self._redactor.text(value) for key, value in fields.items()}).decode()
 
 
 def _for_us_alone(path: str, flags: int) -> int:

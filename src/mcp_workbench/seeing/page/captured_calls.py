@@ -14,6 +14,7 @@ from mcp_workbench.engine.config.page_settings import Capture
 from mcp_workbench.engine.config.redact import MASK, is_secret_name, without_keys
 from mcp_workbench.engine.jsonrpc.messages import Body, LargeBody, Part
 from mcp_workbench.engine.observe.ended_calls import EndedCall
+from mcp_workbench.engine.printable import in_unicode
 from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.seeing.page.shown_calls import ShownCall
 
@@ -116,7 +117,7 @@ class CapturedCalls:
             kept = "whole" if shown == document[0] else "cut" if f'"{_TOO_DEEP}"' in text else "masked"
         elif self._capture() != "full":
             text = without_keys(self._redact(_MEMBER.sub(_masked, text)))
-        text = _writable(text)
+        text = in_unicode(text)
         return (text if is_whole else f"{text[:MAX_SIDE_BYTES]}\n…(cut, {size:,} bytes)"), kept
 
     def _redacted(self, value: Any, depth: int) -> Any:
@@ -161,11 +162,6 @@ def _parsed(text: str) -> tuple[Any] | None:
 
 def _written(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def _writable(text: str) -> str:
-    # A lone surrogate, which JavaScript may send, cannot be encoded as UTF-8.
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _shape(value: Any, depth: int = 0) -> Any:

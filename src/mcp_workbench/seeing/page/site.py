@@ -17,9 +17,10 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from msgspec import DecodeError
-from msgspec.json import decode, encode
+from msgspec.json import decode
 from msgspec.structs import replace
 
+from mcp_workbench.engine.printable import report_json
 from mcp_workbench.engine.transport.http.server.authentication import Authentication, AuthenticationChallenge
 from mcp_workbench.engine.transport.http.server.pages import SiteRequest
 from mcp_workbench.engine.transport.http.server.response_writer import Headers, ResponseWriter, header
@@ -364,8 +365,8 @@ def _refused_origin(request: SiteRequest, *, is_tls: bool) -> str | None:
 
 
 def _succeed(writer: ResponseWriter, answer: Answer) -> None:
-    writer.answer(200, _HEADERS + _JSON, encode(answer))
+    writer.answer(200, _HEADERS + _JSON, report_json(answer))
 
 
 def _fail(writer: ResponseWriter, status: int, message: str, **more: object) -> None:
-    writer.answer(status, _HEADERS + _JSON, encode({"error": message, **more}))
+    writer.answer(status, _HEADERS + _JSON, report_json({"error": message, **more}))

@@ -16,6 +16,7 @@ from msgspec.json import encode
 from mcp_workbench.engine.observe.call_figures import state_of
 from mcp_workbench.engine.observe.call_record import CallState
 from mcp_workbench.engine.observe.ended_calls import EndedCalls
+from mcp_workbench.engine.printable import report_json
 from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.seeing.page.captured_calls import CapturedCalls
@@ -195,7 +196,7 @@ class Streams:
             whose = None if user.is_owner else user.principal
             if whose not in written:
                 seen = [call for principal, call in calls if whose is None or principal == whose]
-                written[whose] = len(seen), encode(seen)
+                written[whose] = len(seen), report_json(seen)
             number, data = written[whose]
             if number:
                 self._events += 1
@@ -203,7 +204,7 @@ class Streams:
 
     def _send(self, stream: Stream, event: bytes, data: object) -> None:
         self._events += 1
-        stream.send(self._events, event, encode(data))
+        stream.send(self._events, event, report_json(data))
 
     # ── what is looked at ──
 

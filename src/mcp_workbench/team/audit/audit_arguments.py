@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
 from mcp_workbench.engine.config.redact import MASK, is_secret_name, without_keys
+from mcp_workbench.engine.printable import in_unicode
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.config.redact import Redactor
@@ -94,12 +95,7 @@ def _shape(value: object, redactor: Redactor, depth: int) -> object:
 
 def _name(key: str, redactor: Redactor) -> str:
     # Redacted before it is truncated, because half a secret would not be recognised.
-    return _writable(without_keys(redactor.text(key))[:MAX_AUDITED_VALUE_LENGTH])
-
-
-def _writable(text: str) -> str:
-    # A lone surrogate, which JavaScript may send, cannot be encoded as UTF-8.
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+    return in_unicode(without_keys(redactor.text(key))[:MAX_AUDITED_VALUE_LENGTH])
 
 
 def _redacted(value: object, redactor: Redactor, depth: int) -> object:
@@ -112,6 +108,6 @@ def _redacted(value: object, redactor: Redactor, depth: int) -> object:
         return [*shown, f"… {len(value) - MAX_AUDITED_ITEMS} more"] if len(value) > MAX_AUDITED_ITEMS else shown
     if isinstance(value, str):
         # Known secrets, and anything that looks like one, because agents pass on secrets that they find.
-        text = _writable(without_keys(redactor.text(value)))
+        text = in_unicode(without_keys(redactor.text(value)))
         return text if len(text) <= MAX_AUDITED_VALUE_LENGTH else text[:MAX_AUDITED_VALUE_LENGTH] + "…"
     return value

@@ -16,6 +16,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.engine.config.redact import without_keys
+from mcp_workbench.engine.printable import in_unicode
 from mcp_workbench.engine.steps import LOCAL
 from mcp_workbench.team.audit.audit_arguments import Arguments, described_arguments
 from mcp_workbench.team.audit.audit_file import ChainedLine
@@ -198,8 +199,7 @@ class LineMaker:
 
     def _text(self, text: str, *, hides_keys: bool = False) -> str:
         if not text.isascii():
-            # Paths may contain bytes that are not UTF-8, which Python represents as lone surrogates. JSON has none.
-            text = text.encode(errors="backslashreplace").decode()
+            text = in_unicode(text)
         # Redacted before it is truncated, because half a secret would not be recognised.
         found = self._redactor.text(text)
         if hides_keys:
