@@ -388,6 +388,7 @@ def _normal(text: str, home: Path) -> str:
     text = re.sub(r"\bwbk_[\w-]+", "TOKEN", text)
     text = re.sub(r"process \d+", "process PID", text)
     text = re.sub(r"(sandbox: this machine has) (?:[^\n]|\n(?!\w+: |---))*", r"\1 …", text)
+    text = re.sub(r"(in `guard`, the\s+default)(?:;(?:[^\n]|\n(?!\w+: |---))*)?", r"\1", text)
     text = re.sub(r"\bup \d+\.?\d* (s|ms)\b", "up 0 s", text)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 

@@ -84,11 +84,13 @@ def test_what_a_sandbox_lacks_or_refused_is_named_but_not_what_every_server_lack
     usual = server("a", sandbox={"profile": "guard", "missing": ["cannot filter"]})
     lacking = server("b", sandbox={"profile": "contained", "missing": ["cannot limit its files"]})
     copies = [server("c", refusedHosts={"x.com": 1, "y.com": 1}), server("c", refusedHosts={"y.com": 3})]
-    assert needs_of(status(usual, lacking, *copies)) == [
+    asked = server("d", sandbox={"profile": "guard", "missing": ["cannot filter"], "bestEffort": True})
+    assert needs_of(status(usual, lacking, *copies, asked)) == [
         Need("the sandbox of box/b lacks something", ("this machine cannot limit its files",)),
         Need(
             "the sandbox of box/c refused it hosts",
             ("y.com (4), x.com (1)",),
             "mcp-workbench page allows one now; for good, add it to `network` of its `sandbox`",
         ),
+        Need("the sandbox of box/d lacks something", ("this machine cannot filter",)),
     ]

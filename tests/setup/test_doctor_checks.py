@@ -209,14 +209,27 @@ def test_the_sandbox_of_each_server_is_reported_with_what_the_machine_lacks(monk
         subject = Examined(WorkbenchConfig(path="/c.json", toolboxes={"b": box}), {"HOME": "/nowhere", "PATH": "/bin"})
         return [f"{each.severity}: {each.text}" for each in doctor_checks.sandboxes(subject)]
 
-    (machine_alone,) = found(7, {"first": servers["first"]})
+    (machine_alone,) = found(7, {})
     assert (
         machine_alone.startswith("note: this machine has Landlock ABI 7") and "bwrap is not installed" in machine_alone
     )
+    assert found(7, {"first": servers["first"]})[1:] == ["note: `b/first` runs in `guard`, the default"]
+    assert "`b/x`, `b/y` run in `guard`, the default; this machine cannot keep it from" in str(
+        found(2, dict.fromkeys("xy", servers["first"]))
+    )
     home = private_home(servers["not"], Owner("/c.json", "b"))
     assert found(7, servers)[1:] == [
+        "note: `b/first` runs in `guard`, the default",
         "note: `b/fits` runs in `guard`",
         "warning: `b/not`: not granted: `/nowhere/x` does not exist",
         f"note: `b/not` runs in `contained` by landlock; its home folder is `{home}`",
     ]
-    assert [each.partition(":")[0] for each in found(0, servers)] == ["note", "error", "error"]
+    assert [each.partition(":")[0] for each in found(0, servers)] == ["note", "note", "error", "error"]
+    with_own_home = SandboxConfig(home="own", best_effort=True)
+    servers["not"] = ServerConfig(name="not", command="/bin/cat", sandbox=with_own_home)
+    servers["fits"] = ServerConfig(
+        name="fits", command="/bin/cat", sandbox=SandboxConfig(profile="guard", best_effort=True)
+    )
+    shown = found(0, servers)
+    assert "note: `b/not` runs in `contained` by landlock" in shown and "note: `b/fits` runs in `guard`" in shown
+    assert any(each.startswith("warning: `b/fits`: this machine cannot") for each in shown)

@@ -267,6 +267,8 @@ def _report(enforced: Enforced) -> dict[str, object]:
     """What `status` says about a server's sandbox."""
     sandbox = enforced.sandbox
     report: dict[str, object] = {"profile": sandbox.profile, "missing": list(enforced.missing)}
+    if sandbox.is_best_effort and sandbox.is_asked:
+        report["bestEffort"] = True
     if not sandbox.limits_files:
         return report
     granted = {"read": sandbox.read, "write": sandbox.write, "network": sandbox.network, "skipped": sandbox.skipped}

@@ -57,6 +57,12 @@ class ServerCopies(Struct, frozen=True):
         named = sorted(states, key=lambda state: _ORDER.index(state) if state in _ORDER else len(_ORDER))
         return ", ".join(f"{states[state]} {state}" for state in named)
 
+    @property
+    def profile(self) -> str:
+        """The sandbox of a program; empty for an address."""
+        # Older versions do not report it.
+        return next((str(each["sandbox"]["profile"]) for each in self.reports if each.get("sandbox")), "")
+
     def total(self, member: str) -> int:
         return sum(each[member] for each in self.reports)
 
@@ -97,10 +103,11 @@ def details_of(copies: ServerCopies, clients: Mapping[int, str]) -> list[str]:
 
 
 def lacking_in(copies: ServerCopies) -> list[str]:
-    """What this machine cannot enforce of the sandbox that was asked for, with `bestEffort`. Every server has as much
-    of `guard` as there is."""
+    """What this machine cannot enforce of the sandbox that was asked for, with `bestEffort`. A server without a setting
+    has as much of `guard` as there is."""
     found = [each["sandbox"] for each in copies.reports if each.get("sandbox")]
-    lacking = dict.fromkeys(what for each in found if each["profile"] != "guard" for what in each.get("missing") or ())
+    asked = [each for each in found if each["profile"] != "guard" or each.get("bestEffort")]
+    lacking = dict.fromkeys(what for each in asked for what in each.get("missing") or ())
     return [f"this machine {each}" for each in lacking]
 
 

@@ -200,14 +200,29 @@ def approvals(subject: Examined) -> list[Diagnosis]:
 
 
 def sandboxes(subject: Examined) -> list[Diagnosis]:
-    """What this machine can enforce, and what each server with a sandbox has of it."""
+    """What this machine can enforce, what each server with a sandbox has of it, and all others as one."""
     from mcp_workbench.engine.sandbox.machine import capabilities, described
 
-    confined = [each for each in subject.servers.items() if each[1].command is not None and each[1].sandbox is not None]
+    programs = {label: server for label, server in subject.servers.items() if server.command is not None}
     found = [Diagnosis("note", "sandbox", f"this machine has {described(capabilities())}")]
-    for label, server in confined:
-        found += _sandbox_of(label, server, subject)
+    if usual := [label for label, server in programs.items() if server.sandbox is None]:
+        found.append(_sandbox_of_all(usual))
+    for label, server in programs.items():
+        if server.sandbox is not None:
+            found += _sandbox_of(label, server, subject)
     return found
+
+
+def _sandbox_of_all(labels: list[str]) -> Diagnosis:
+    """Of servers without a setting, which get as much of `guard` as there is."""
+    from mcp_workbench.engine.sandbox.backends import choose
+    from mcp_workbench.engine.sandbox.machine import capabilities
+    from mcp_workbench.engine.sandbox.sandbox import Sandbox
+
+    missing = choose(Sandbox("guard", is_best_effort=True, is_asked=False), capabilities()).missing
+    lacking = f"; this machine {'; it '.join(missing)}" if missing else ""
+    text = f"{_listed(labels)} {'runs' if len(labels) == 1 else 'run'} in `guard`, the default{lacking}"
+    return Diagnosis("note", "sandbox", text)
 
 
 def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Diagnosis]:
@@ -237,8 +252,6 @@ def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Dia
         by += f" from the image `{sandbox.image}`"
     if sandbox.home is not None:
         by += f"; its home folder is `{sandbox.home}`"
-    elif found:
-        return found
     return [*found, Diagnosis("note", "sandbox", f"`{label}` runs in `{sandbox.profile}`{by}")]
 
 

@@ -125,6 +125,17 @@ def test_by_default_each_server_has_a_row_without_empty_columns(monkeypatch: pyt
     ]  # fmt: skip
 
 
+def test_sandboxes_are_shown_where_one_is_not_the_default() -> None:
+    usual, other = {"profile": "guard", "missing": []}, {"profile": "contained", "missing": []}
+    servers = [{**SERVER, "callsInFlight": 0, "sandbox": usual}, {**UNUSED, "callsInFlight": 0, "sandbox": other}]
+    assert in_short({"servers": servers})[1:] == [
+        "  TOOLBOX/SERVER  STATE           UP  TOOLS  SANDBOX",
+        "  box/good        ready   1 min 15 s      3  guard",
+        "  box/other       unused                     contained",
+    ]
+    assert "SANDBOX" not in in_short({"servers": servers[:1]})[1]
+
+
 def test_what_needs_the_user_in_any_workbench_comes_before_the_servers() -> None:
     waiting = {"id": "3f9c", "principal": "alice", "call": "box/good/drop", "arguments": '{"a":1}', "secondsLeft": 61}
     signed_out = {**FINE, "state": "needs sign-in"}

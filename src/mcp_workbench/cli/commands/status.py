@@ -15,7 +15,7 @@ from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.socket_peers import is_confined
 
 HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")
-SHORT = ("toolbox/server", "state", "up", "tools", "in flight")
+SHORT = ("toolbox/server", "state", "up", "tools", "in flight", "sandbox")
 NARROW = ("toolbox/server", "state", "up", "tools", "in flight", "failures")
 
 
@@ -75,7 +75,10 @@ def _show_in_short(screen: Screen, status: dict[str, Any]) -> None:
     screen.line(f"process {status['pid']}{serving}, up {duration(status['uptimeSeconds'])}: {whose}")
     _show_token_file(screen, status)
     rows: list[list[Part]] = []
-    for each in grouped(status["servers"]):
+    servers = grouped(status["servers"])
+    # Where all have the default, it is no news.
+    has_sandboxes = any(each.profile not in ("", "guard") for each in servers)
+    for each in servers:
         up, tools, busy = each.largest("uptimeSeconds"), each.largest("tools"), each.total("callsInFlight")
         style: Style = "good" if each.state.endswith("ready") else "plain" if each.is_used else "dim"
         rows.append(
@@ -85,13 +88,14 @@ def _show_in_short(screen: Screen, status: dict[str, Any]) -> None:
                 "" if up is None else duration(up),
                 "" if tools is None else str(tools),
                 str(busy) if busy else "",
+                each.profile if has_sandboxes else "",
             ]
         )
     # A column in which nothing stands says nothing.
     kept = [column for column in range(len(SHORT)) if column < 2 or any(row[column] for row in rows)]
     header, rows = [SHORT[column] for column in kept], [[row[column] for column in kept] for row in rows]
     if rows:
-        screen.table(header, rows, indent=2, right=range(2, len(header)))
+        screen.table(header, rows, indent=2, right=range(2, len(header) - has_sandboxes))
     else:
         screen.line("no server", indent=2)
 
