@@ -122,8 +122,18 @@ def test_nothing_is_created_in_a_repository_whose_files_are_elsewhere_that_would
     folder: Path, work: Path, settings: str
 ) -> None:
     (work / ".git/config").write_text(settings)
-    assert shell(decided(folder, work), "true").returncode == 0
-    assert (work / ".vscode").is_dir() and not (work / ".git/commondir").exists()
+    assert (
+        shell(decided(folder, work), 'test -d "$1/.vscode" && ! test -e "$1/.git/commondir"', str(work)).returncode == 0
+    )
+
+
+def test_what_was_created_to_be_kept_read_only_is_gone_afterwards(folder: Path, work: Path) -> None:
+    (work / ".git" / "hooks").rmdir()
+    (work / ".idea").mkdir()
+    sandbox = decided(folder, work)
+    assert len(sandbox.created) == 5
+    assert shell(sandbox, 'ls -d "$@"', *sandbox.created).returncode == 0
+    assert not any(map(os.path.lexists, sandbox.created)) and (work / ".idea").is_dir()
 
 
 def test_what_the_user_lists_can_be_written_all_the_same(folder: Path, work: Path) -> None:

@@ -10,7 +10,7 @@ consists of, `machine.py` asks what this machine can enforce.
 `container_filter.py` narrows what Podman lets containers call;
 `backends.py` chooses between them. `egress_proxy.py` is the way out of a sandbox that may reach some hosts,
 `egress_rules.py` decides which.
-`common_folders.py` has a file in repositories that is created for that, and takes it away again.
+`created_paths.py` has what is created in repositories for that, and takes it away again.
 `sandbox_runner.py` runs other programs in a server's sandbox, to verify what it is made of.
 `denials.py` reads from a server's output what it was denied.
 """

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mcp_workbench.engine.sandbox.carve_outs import COMMON_FOLDER
 from mcp_workbench.engine.sandbox.resource_limits import limiting
 from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.sandbox.thread_backend import families_of, is_in, make_private_folders, outermost
@@ -67,10 +66,6 @@ class BwrapBackend:
         make_private_folders(sandbox)
         if sandbox.profile == "off":
             return Launch(UNCONFINED)
-        for path in sandbox.created:
-            if os.path.basename(path) != COMMON_FOLDER:
-                with contextlib.suppress(OSError):
-                    _create(path)
         with contextlib.ExitStack() as undoing:
             launch = _launch(sandbox, refused, undoing)
             undoing.pop_all()
@@ -103,10 +98,10 @@ def _launch(sandbox: Sandbox, refused: OnRefused, undoing: contextlib.ExitStack)
         python = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
         own_program = (python, "-I", "-S", "-c", _HANDING_OVER, channel)
         sandbox = sandbox._replace(read=(*sandbox.read, *interpreter_files(python)))
-    if any(os.path.basename(path) == COMMON_FOLDER for path in sandbox.read_only):
-        from mcp_workbench.engine.sandbox.common_folders import hold_common_folders
+    if sandbox.read_only:
+        from mcp_workbench.engine.sandbox.created_paths import hold_created
 
-        companion = hold_common_folders(sandbox.read_only, companion)
+        companion = hold_created(sandbox.read_only, sandbox.created, companion)
         if companion is not None:
             undoing.callback(companion.abandon)
     words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
@@ -182,12 +177,6 @@ def outermost_mounts(sandbox: Sandbox) -> tuple[list[str], list[str]]:
     write = outermost(path for path in sandbox.write if not path.startswith("/dev/"))
     read = outermost(sandbox.read)
     return list(write), [path for path in read if not is_in(path, write) and not is_in(path, ("/proc", "/dev"))]
-
-
-def _create(path: str) -> None:
-    """Create a folder that is to stay read-only."""
-    if os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
-        os.mkdir(path)
 
 
 def kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bool]]:

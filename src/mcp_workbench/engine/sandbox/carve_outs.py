@@ -20,6 +20,7 @@ _KEPT: Final = (*_CREATED, ".husky", ".mcp.json", "workbench-config.json", "work
 COMMON_FOLDER: Final = "commondir"
 COMMON_FOLDER_ITSELF: Final = b".\n"
 _CREATED_OF_GIT: Final = ("hooks", COMMON_FOLDER)
+CREATED_FOLDERS: Final = (*_CREATED, "hooks")
 _OF_GIT: Final = (*_CREATED_OF_GIT, "config", "config.worktree", "modules")
 # Beyond these, repositories in a folder are not looked for.
 MAX_PROJECTS: Final = 20
