@@ -35,7 +35,7 @@ from bench.instructions import (
 )
 from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
-from bench.sandboxes import sandbox_bwrap, sandbox_start
+from bench.sandboxes import left_out, sandbox_bwrap, sandbox_start
 from bench.seeing import page_instructions, scrape_instructions, tracing_instructions
 from bench.shared import shared_in_flight, shared_memory, shared_sequential, shared_start_up
 from bench.startup import start_up
@@ -130,6 +130,9 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
             continue
         if name == "cluster-instructions" and STATE_SERVER is None:
             print(f"{name} is left out: neither valkey-server nor redis-server is installed", file=sys.stderr)
+            continue
+        if name in SANDBOX_NAMES and (reason := left_out(name)) is not None:
+            print(f"{name} is left out: {reason}", file=sys.stderr)
             continue
         print(f"measuring {name} …", file=sys.stderr)
         findings.append(measurements[name]())

@@ -73,6 +73,17 @@ def share_of(samples: Samples, subject: str, whole: str) -> float:
     return median(samples[subject]) / median(samples[whole])
 
 
+def added_in_rounds(samples: Samples, subject: str, whole: str) -> float:
+    """The median of what was added in each round. Rounds follow each other, so that another workload, which comes and
+    goes, makes both slower; a difference of medians may compare a quiet moment with a busy one."""
+    return median(one - other for one, other in zip(samples[subject], samples[whole], strict=True))
+
+
+def share_in_rounds(samples: Samples, subject: str, whole: str) -> float:
+    """The same as a share."""
+    return median(one / other for one, other in zip(samples[subject], samples[whole], strict=True))
+
+
 def added_to_direct(samples: Samples) -> float:
     return median(samples[WORKBENCH]) - median(samples[DIRECT])
 

@@ -11,16 +11,17 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from time import perf_counter
 
 from bench.calls import Effort
 from bench.client import EXIT_DEADLINE, BenchError
-from bench.findings import Finding, Verdict, share_of, values_of
+from bench.findings import Finding, Verdict, added_in_rounds, share_in_rounds, values_of
 from bench.startup import spawned_in_turn
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
+from mcp_workbench.engine.transport import landlock
 from mcp_workbench.engine.transport.confinement import start_confined
 
 OFF = SandboxConfig(profile="off")
@@ -42,6 +43,16 @@ HELLO = (
 )
 
 
+def left_out(name: str) -> str | None:
+    """Why this machine cannot be measured; None: it can."""
+    machine = capabilities()
+    if machine.landlock_abi < landlock.RENAMES_ABI or not machine.has_filters:
+        return "this machine has no Landlock, or no seccomp"
+    if name == "sandbox-bwrap":
+        return machine.why_no_bwrap() or (None if shutil.which("node") else "node is not installed")
+    return None
+
+
 def sandbox_start(effort: Effort) -> Finding:
     """`guard` and `contained` against none."""
     sandboxes = {"off": OFF, "guard": None, "contained": CONTAINED}
@@ -49,22 +60,20 @@ def sandbox_start(effort: Effort) -> Finding:
         name: partial(started, each, "/bin/true") for name, each in sandboxes.items()
     }
     samples = spawned_in_turn(timed, effort.spawns * 3)
-    added = max(median(samples[name]) for name in ("guard", "contained")) - median(samples["off"])
+    added = max(added_in_rounds(samples, name, "off") for name in ("guard", "contained"))
     verdict = Verdict("what `guard` and `contained` add to the start of a program", added, 0.001, False, "s")
     return Finding("sandbox-start", "starting `/bin/true` in each sandbox", values_of(samples, "s"), verdict)
 
 
 def sandbox_bwrap(effort: Effort) -> Finding:
     """Every sandbox against none, for a small server in Node: from its start to its answer to `initialize`."""
-    node = shutil.which("node")
-    if node is None or shutil.which("bwrap") is None:
-        raise BenchError("`sandbox-bwrap` needs node and bwrap")
+    node = shutil.which("node") or "node"
     sandboxes = {"off": OFF, "guard": None, "contained": CONTAINED, "bwrap": BWRAP}
     timed: dict[str, Callable[[], float]] = {
         name: partial(started, each, node, "-e", SERVER, said=HELLO) for name, each in sandboxes.items()
     }
     samples = spawned_in_turn(timed, effort.spawns)
-    share = share_of(samples, "bwrap", "off")
+    share = share_in_rounds(samples, "bwrap", "off")
     verdict = Verdict("the start of a server in Node with `bwrap`, to its first answer", share, 1.1, False, "×")
     return Finding("sandbox-bwrap", "starting a server in Node, to its first answer", values_of(samples, "s"), verdict)
 

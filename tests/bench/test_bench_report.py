@@ -10,15 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from bench import machine
-from bench.__main__ import parse
+from bench import machine, sandboxes
+from bench.__main__ import parse, run
 from bench.calls import in_rounds
 from bench.client import BenchError, StdioCaller
-from bench.findings import Finding, Value, Verdict, added_against_forwarder, beyond_definition, share_of
+from bench.findings import (
+    Finding,
+    Value,
+    Verdict,
+    added_against_forwarder,
+    added_in_rounds,
+    beyond_definition,
+    share_in_rounds,
+    share_of,
+)
 from bench.processes import marked_processes, memory_of
 from bench.report import BEGIN, END, amount, json_report, markdown_report, text_report, with_section
 from bench.shared import added_by_front_end
 from bench.subjects import MARK, Connected, Workshop
+from mcp_workbench.engine.sandbox.sandbox import Capabilities
 
 VERDICT = Verdict("added per call", 2.5, 2, at_least=False, form="×")
 FINDING = Finding(
@@ -48,6 +58,24 @@ def test_a_front_end_is_compared_round_by_round() -> None:
     }
     assert added_by_front_end(samples) == 0.8
     assert added_by_front_end({name: [numbers[2]] for name, numbers in samples.items()}) == float("inf")
+
+
+def test_what_is_compared_in_rounds_is_not_hidden_by_a_workload_that_comes_and_goes() -> None:
+    samples = {"off": [1.0, 3.0, 1.1], "guard": [1.5, 3.5, 9.0]}
+    assert added_in_rounds(samples, "guard", "off") == 0.5
+    assert share_in_rounds(samples, "guard", "off") == 1.5
+
+
+def test_a_row_that_a_machine_cannot_measure_is_left_out_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Capabilities(landlock_abi=7, has_filters=True, why_no_bwrap=lambda: "bwrap is not installed")
+    monkeypatch.setattr(sandboxes, "capabilities", lambda: here)
+    monkeypatch.setattr("bench.__main__.sandbox_start", lambda effort: FINDING)
+    assert run(parse(["--only", "sandbox-bwrap", "--only", "sandbox-start"]), tmp_path) == [FINDING]
+    assert "sandbox-bwrap is left out: bwrap is not installed" in capsys.readouterr().err
+    monkeypatch.setattr(sandboxes, "capabilities", Capabilities)
+    assert run(parse(["--only", "sandbox-start"]), tmp_path) == []
 
 
 def test_the_definition_of_a_tool_is_not_counted_against_it() -> None:
