@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mcp_workbench.app.page_audit import read_audits
 from mcp_workbench.team.audit.audit_file import AuditFile, ChainedLine, rotated_files
 
@@ -24,8 +26,11 @@ def write(path: Path, *times: str, largest: int = ALL) -> None:
     file.close()
 
 
-def read(*paths: Path, query: str = "", limit: int = 100, principal: str | None = None, most: int = ALL) -> Any:
-    return read_audits([str(path) for path in paths], query, None, limit, principal, most)
+def read(
+    *paths: Path, query: str = "", before: str = "", limit: int = 100, principal: str | None = None, most: int = ALL
+) -> Any:
+    bounds = [int(each) for each in before.split(",") if each]
+    return read_audits([str(path) for path in paths], query, bounds, limit, principal, most)
 
 
 def times(found: Any) -> list[str]:
@@ -68,3 +73,20 @@ def test_one_audit_that_is_broken_or_missing_is_named_beside_the_others(tmp_path
     assert f"{gone}: it cannot be read" in found["why"]
     two.write_bytes(two.read_bytes().replace(b'"02"', b'"00"'))
     assert read(one, gone, two)["verified"] is False
+
+
+@pytest.mark.parametrize("of_one", [10, 5, 0], ids=["one", "both", "the other"])
+def test_all_lines_are_reached_page_by_page(tmp_path: Path, of_one: int) -> None:
+    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    written = [f"{number:02}" for number in range(10)]
+    write(paths[0], *written[:of_one:], largest=200)
+    write(paths[1], *written[of_one:])
+    for each in (paths, paths[:1]):
+        found = read(*each, limit=3)
+        assert found["verified"] is True
+        pages = [found]
+        while pages[-1]["more"]:
+            pages.append(read(*each, limit=3, before=pages[-1]["from"]))
+            assert len(pages) <= 10 and pages[-1]["verified"] is None, "it was verified with the first page"
+        lines = [time for page in reversed(pages) for time in times(page)]
+        assert lines == (written if len(each) == 2 else written[:of_one])

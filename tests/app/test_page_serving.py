@@ -309,7 +309,11 @@ async def test_a_call_from_the_page_passes_all_steps_and_is_in_the_audit(tmp_pat
         assert lines[0]["peer"] == "page" and lines[0]["decision"] == "passed"
         whole = (await browser.get("/api/audit")).json
         assert whole["verified"] is True and (await browser.get("/api/audit?limit=1")).json["more"]
-        assert (await browser.get("/api/audit?limit=x")).status == 400
+        seen = (await browser.get("/api/audit?limit=1")).json["from"]
+        older = (await browser.get(f"/api/audit?limit=1&from={seen}")).json["lines"]
+        assert [str(each["number"]) for each in older] == [str(int(seen) - 1)]
+        for wrong in ("limit=x", "from=x", "from=1,", "from=" + "1" * 20):
+            assert (await browser.get(f"/api/audit?{wrong}")).status == 400
 
 
 async def test_a_destructive_tool_is_called_only_after_it_was_confirmed(tmp_path: Path) -> None:

@@ -613,7 +613,7 @@ class WorkbenchOnPage:
             return {"accepted": [name for _, name, _ in accepted]}
         raise Unavailable(404, "there is no such server, or it is not locked")
 
-    async def audit(self, user: PageUser, query: str, before: int | None, limit: int) -> Json:
+    async def audit(self, user: PageUser, query: str, before: list[int], limit: int) -> Json:
         from mcp_workbench.app.page_audit import read_audits
 
         found = [each.config.audit for each in self._gateways() if each.config.audit is not None]

@@ -104,17 +104,27 @@ def test_decision_is_posted_once(page: Page, api: ScriptedApi, label: str, decis
     assert api.posted == [("/api/approve", {"id": "a1", "decision": decision})]
 
 
-def test_keyboard_alone_approves_and_goes_on_with_the_next_card(page: Page, api: ScriptedApi) -> None:
+@pytest.mark.parametrize(
+    ("label", "key", "decision", "said"),
+    [
+        ("Allow once", "Enter", "once", "Allowed once."),
+        ("Allow for an hour", "Space", "hour", "Allowed for an hour."),
+        ("Deny", "Enter", "deny", "Denied."),
+    ],
+)
+def test_keyboard_alone_decides_and_goes_on_with_the_next_card(
+    page: Page, api: ScriptedApi, label: str, key: str, decision: str, said: str
+) -> None:
     for _ in range(30):
         page.keyboard.press("Tab")
-        if page.locator(":focus").inner_text() == "Deny":
+        if page.locator(":focus").inner_text() == label:
             break
-    page.keyboard.press("Enter")
-    approval(page).get_by_text("Denied.").wait_for()
+    page.keyboard.press(key)
+    approval(page).get_by_text(said).wait_for()
     api.change(waiting=api.state["waiting"][1:])
     approval(page).wait_for(state="detached")
 
-    assert api.posted == [("/api/approve", {"id": "a1", "decision": "deny"})]
+    assert api.posted == [("/api/approve", {"id": "a1", "decision": decision})]
     assert page.locator(":focus").inner_text() == "Sign in"
     assert page.title() == "(3) MCP Workbench"
 
@@ -500,6 +510,24 @@ def test_audit_says_whether_the_chain_holds(page: Page, api: ScriptedApi, verifi
     assert page.locator(".audit li").count() == 26
 
 
+def test_older_audit_lines_follow_those_that_were_seen(page: Page, api: ScriptedApi) -> None:
+    status, body = api.answers["GET /api/audit"]
+    lines, numbers = body["lines"], [each["number"] for each in body["lines"]]
+    api.answers["GET /api/audit"] = (status, {**body, "lines": lines[20:], "more": True, "from": "20,3"})
+    show(page, "audit")
+    page.get_by_text("Chain verified", exact=True).wait_for()
+    older = {"lines": lines[:20], "verified": None, "why": "", "more": False, "from": "0,0"}
+    api.answers["GET /api/audit"] = (status, older)
+    with page.expect_request(re.compile("from=20%2C3")):
+        page.get_by_role("button", name="Older lines").click()
+    page.locator(".audit li").nth(len(lines) - 1).wait_for()
+
+    shown = page.locator(".audit button").evaluate_all("all => all.map((each) => each.dataset.key)")
+    assert shown == [str(each) for each in reversed(numbers)]
+    assert page.get_by_text("Chain verified", exact=True).count() == 1
+    assert page.get_by_role("button", name="Older lines").count() == 0
+
+
 def test_tokens_and_connect_show_what_they_are_told(page: Page) -> None:
     show(page, "tokens")
     page.get_by_text("31,200").wait_for()
@@ -597,16 +625,19 @@ def hostile(api: ScriptedApi) -> None:
     )
 
 
-def test_hostile_texts_stay_texts(browser: Browser, api: ScriptedApi) -> None:
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["390", "1280"])
+def test_hostile_texts_stay_texts(browser: Browser, api: ScriptedApi, size: dict[str, int]) -> None:
     hostile(api)
-    with opened(browser, api.address) as (page, wrong):
+    with opened(browser, api.address, viewport=size) as (page, wrong):
         page.get_by_text("May it run?").wait_for()
         for view in VIEWS:
             show(page, view)
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
             opening = page.locator(f"#view-{view} .rows button")
             if opening.count():
                 opening.first.click()
                 page.locator(f"#view-{view} .pane h2").wait_for()
+                assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{view}, opened"
         page.locator(".log div").nth(2).wait_for(state="attached")
 
         assert page.locator("main img, main script, main iframe").count() == 0

@@ -62,6 +62,8 @@ _KINDS: Final = {
     "png": b"image/png",
 }
 _ASSET: Final = re.compile(r"[a-z0-9_-]+\.(html|css|js|svg|png)")
+# Lines of the audits, of which there are a few.
+_SEEN: Final = re.compile(r"(\d{1,15}(,\d{1,15}){0,99})?", re.ASCII)
 SIGN_IN: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Sign in · MCP Workbench</title><link rel="stylesheet" href="/web/style.css"></head>
@@ -287,7 +289,10 @@ class PageSite:
         return {"items": await self._workbench.tools(session.user)}
 
     def _audit(self, session: PageSession, given: PageInput) -> Coroutine[Any, Any, Answer]:
-        before = given.number("from", 0, 1 << 60) or None
+        written = given.query.get("from", "")
+        if _SEEN.fullmatch(written) is None:
+            raise Unavailable(400, "`from` must be what an answer had as `from`")
+        before = [int(each) for each in written.split(",") if each]
         limit = max(1, given.number("limit", 200, 1000))
         return self._workbench.audit(session.user, given.query.get("q", ""), before, limit)
 

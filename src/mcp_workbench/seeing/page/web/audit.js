@@ -7,21 +7,21 @@ import { split } from "./pane.js";
 import { get } from "./store.js";
 
 const PAGE = 100;
-const MAX_LINES = 1000;
 const TYPING_PAUSE = 250;
 
 export function auditView() {
-	let typing = 0, limit = PAGE, latest = 0;
-	const search = el("input", { type: "search", placeholder: "Filter by person, tool, decision or kind", "aria-label": "Filter audit lines", on: { input: () => (clearTimeout(typing), (typing = setTimeout(load, TYPING_PAUSE))) } });
+	let typing = 0, latest = 0, lines = [], seen = "";
+	const search = el("input", { type: "search", placeholder: "Filter by person, tool, decision or kind", "aria-label": "Filter audit lines", on: { input: () => (clearTimeout(typing), (typing = setTimeout(() => load(), TYPING_PAUSE))) } });
 	const chain = el("p", { class: "note", role: "status" });
 	const list = rowList({ class: "rows audit", "aria-label": "Audit lines" });
-	const more = button("Older lines", () => ((limit += PAGE), load()), { class: "quiet", hidden: true });
+	const more = button("Older lines", () => load(seen), { class: "quiet", hidden: true });
 	const pane = split([chain, list, more]);
-	const root = el("section", el("h1", "Audit"), el("div.tools-row", search, button("Refresh", load)), pane.root);
+	const root = el("section", el("h1", "Audit"), el("div.tools-row", search, button("Refresh", () => load())), pane.root);
 
-	async function load() {
+	/** The latest lines, or those before what was seen. */
+	async function load(from = "") {
 		const turn = ++latest;
-		const query = new URLSearchParams({ q: search.value, limit: String(limit) });
+		const query = new URLSearchParams({ q: search.value, limit: PAGE, from });
 		let page;
 		try {
 			page = await get(`api/audit?${query}`);
@@ -29,9 +29,12 @@ export function auditView() {
 			return replace(chain, error.message);
 		}
 		if (turn !== latest) return;
-		reconcile(list, page.lines.reverse(), (line) => line.number, row);
+		lines = [...(from ? lines : []), ...page.lines.reverse()];
+		seen = page.from;
+		reconcile(list, lines, (line) => line.number, row);
 		pane.mark();
-		more.hidden = !page.more || limit >= MAX_LINES;
+		more.hidden = !page.more;
+		if (from) return;
 		const word = { true: ["ok", "Chain verified"], false: ["bad", "Chain broken"] }[page.verified] ?? ["", "Chain not verified"];
 		replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), " ", el("span.soft", page.why ?? ""),
 			!list.childElementCount && el("span.soft", search.value ? " No line matches." : ""));
@@ -50,5 +53,5 @@ export function auditView() {
 			el("span.figure", seconds(typeof line.ms === "number" ? line.ms / 1000 : null))));
 	}
 
-	return { root, shown: load };
+	return { root, shown: () => load() };
 }
