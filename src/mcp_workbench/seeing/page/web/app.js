@@ -28,7 +28,7 @@ const links = new Map();
 function buildNavigation() {
 	for (const [id, title, build, path] of VIEWS) {
 		register(id, build);
-		const badge = el("span", { class: "count", hidden: true });
+		const badge = el("span.count", { hidden: true });
 		const link = el("a", { href: `#${id}` },
 			svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", class: "icon" }, svg("path", { d: path })), el("span", title), badge);
 		links.set(id, { link, badge });

@@ -12,7 +12,7 @@ const TYPING_PAUSE = 250;
 export function auditView() {
 	let typing = 0, latest = 0, lines = [], seen = "";
 	const search = el("input", { type: "search", placeholder: "Filter by person, tool, decision or kind", "aria-label": "Filter audit lines", on: { input: () => (clearTimeout(typing), (typing = setTimeout(() => load(), TYPING_PAUSE))) } });
-	const chain = el("p", { class: "note", role: "status" });
+	const chain = el("p.note", { role: "status" });
 	const list = rowList({ class: "rows audit", "aria-label": "Audit lines" });
 	const more = button("Older lines", () => load(seen), { class: "quiet", hidden: true });
 	const pane = split([chain, list, more]);

@@ -14,7 +14,7 @@ export function connectView() {
 	async function load() {
 		try {
 			const clients = await get("api/connect");
-			replace(body, clients[0]?.how === "http" && clients.length > 1 && el("p.soft", "All but the first start a workbench of their own, with the same configuration."), clients.map((client) => el("article", { class: "card", "aria-label": client.title },
+			replace(body, clients[0]?.how === "http" && clients.length > 1 && el("p.soft", "All but the first start a workbench of their own, with the same configuration."), clients.map((client) => el("article.card", { "aria-label": client.title },
 				el("header", el("h2", client.title), copyButton(client.text, `the ${client.how === "command" ? "command" : "entry"} for ${client.title}`)),
 				el("p.soft.path", where(client)),
 				textBlock(client.text, { label: `Configuration for ${client.title}` }))));

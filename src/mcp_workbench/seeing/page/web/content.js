@@ -55,7 +55,7 @@ export function resultBlock(result) {
 	const shown = parts.map((part) => {
 		if (typeof part?.text === "string") return jsonBlock(part.text, { label: "Text of the result" });
 		if (part?.type === "image" && IMAGES.test(part.mimeType)) {
-			return el("img", { class: "result", alt: "Picture of the result", src: `data:${part.mimeType};base64,${part.data}` });
+			return el("img.result", { alt: "Picture of the result", src: `data:${part.mimeType};base64,${part.data}` });
 		}
 		return jsonBlock(part, { label: "Part of the result" });
 	});

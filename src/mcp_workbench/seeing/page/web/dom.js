@@ -62,7 +62,7 @@ export function button(label, click, attributes = {}) {
 
 /** Buttons of one decision: none can be pressed while one is carried out; a refusal is shown beside them. */
 export function actions(...choices) {
-	const said = el("p", { class: "said", role: "alert" });
+	const said = el("p.said", { role: "alert" });
 	const buttons = choices.filter(Boolean).map(({ label, run, ...attributes }) =>
 		button(label, async () => {
 			replace(said);

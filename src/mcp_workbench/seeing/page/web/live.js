@@ -47,7 +47,7 @@ export function liveView() {
 	const filter = el("input", { type: "search", placeholder: "Filter by tool, client or person", "aria-label": "Filter calls", on: { input: draw } });
 	const which = choices([["", "All calls"], ["open", "Running and held"], ["bad", "Errors"]], { "aria-label": "Which calls", on: { change: draw } });
 	const pause = el("input", { type: "checkbox", on: { change: draw } });
-	const note = el("p", { class: "soft note", role: "status" });
+	const note = el("p.soft.note", { role: "status" });
 	const list = rowList({ class: "rows calls", "aria-label": "Calls, newest first" });
 	const pane = split([list, note]);
 	const root = el("section", el("h1", "Live"),

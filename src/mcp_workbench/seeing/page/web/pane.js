@@ -5,9 +5,9 @@ import { button, el, replace } from "./dom.js";
 export function split(list) {
 	const content = el("div.pane-content");
 	const heading = el("h2", { tabindex: "-1" });
-	const pane = el("section", { class: "pane", hidden: true, "aria-live": "off" },
+	const pane = el("section.pane", { hidden: true, "aria-live": "off" },
 		el("div.pane-head", heading, button("Close", () => close(), { class: "quiet" })), content);
-	const root = el("div", { class: "split", on: { keydown: (event) => event.key === "Escape" && !pane.hidden && (event.stopPropagation(), close()) } },
+	const root = el("div.split", { on: { keydown: (event) => event.key === "Escape" && !pane.hidden && (event.stopPropagation(), close()) } },
 		el("div.list", list), pane);
 	let opener = null, whenClosed = null, shownKey = null;
 

@@ -21,8 +21,8 @@ const heading = (place, schema) => [place.name, el("span.type", typeName(schema,
 /** A label, an input and what is said about it. */
 function labelled(place, input, schema, check) {
 	const id = `field-${++ids}`;
-	const wrong = el("p", { class: "wrong", id: `${id}-wrong` });
-	const hint = el("p", { class: "soft", id: `${id}-hint` }, [schema.description, constraints(schema)].filter(Boolean).join(" · "));
+	const wrong = el("p.wrong", { id: `${id}-wrong` });
+	const hint = el("p.soft", { id: `${id}-hint` }, [schema.description, constraints(schema)].filter(Boolean).join(" · "));
 	input.id = id;
 	input.setAttribute("aria-describedby", `${id}-hint ${id}-wrong`);
 	if (place.isRequired) input.setAttribute("aria-required", "true");
@@ -82,7 +82,7 @@ function choiceField(schema, place, values) {
 
 export function jsonField(schema, place) {
 	const start = "default" in schema ? JSON.stringify(schema.default, null, 2) : "";
-	const input = el("textarea", { class: "json", rows: 4, spellcheck: "false", value: start, placeholder: "JSON" });
+	const input = el("textarea.json", { rows: 4, spellcheck: "false", value: start, placeholder: "JSON" });
 	const field = labelled(place, input, schema, () => {
 		if (!input.value.trim()) return missing(place);
 		try {
@@ -198,7 +198,7 @@ export function argumentsForm(schema) {
 	const canShow = Boolean(resolved) && !resolved.anyOf && !resolved.oneOf && (hasMembers || !resolved.additionalProperties);
 	const body = el("div");
 	const editor = jsonField({}, { name: "Arguments as JSON", isRequired: true, root: {}, depth: 0 });
-	const note = el("p", { class: "soft", role: "status" });
+	const note = el("p.soft", { role: "status" });
 	let inner = canShow ? members({ properties: {}, ...resolved }, { root: schema ?? {}, depth: 0 }, body) : null;
 	let isText = !canShow;
 
@@ -231,7 +231,7 @@ export function argumentsForm(schema) {
 
 	return {
 		node: el("div", {},
-			el("div", { class: "segments", role: "group", "aria-label": "How to give the arguments", hidden: !canShow }, formTab, textTab), note, body, editor.node),
+			el("div.segments", { role: "group", "aria-label": "How to give the arguments", hidden: !canShow }, formTab, textTab), note, body, editor.node),
 		/** The arguments as JSON text; throws, with the focus on what is wrong. */
 		text: () => (isText ? (editor.read(), editor.input.value) : JSON.stringify(inner.read())),
 		/** Show arguments that were used before: in the form if it can show all of them, else as they were. */

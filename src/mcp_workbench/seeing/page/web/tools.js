@@ -33,7 +33,7 @@ export function toolsView() {
 	const kind = choices(KINDS, { "aria-label": "Kind", on: { change: () => draw() } });
 	const toolbox = el("select", { "aria-label": "Toolbox", on: { change: () => draw() } });
 	const order = choices([["name", "By name"], ["tokens", "Most tokens first"]], { "aria-label": "Order", on: { change: () => draw() } });
-	const note = el("p", { class: "soft note", role: "status" });
+	const note = el("p.soft.note", { role: "status" });
 	const list = rowList({ class: "rows items-list", "aria-label": "Tools, prompts and resources" });
 	const more = button("Show all", () => draw(Infinity), { class: "quiet", hidden: true });
 	const pane = split([note, list, more]);
@@ -111,8 +111,8 @@ export function toolsView() {
 function panel(item) {
 	const schema = schemaOf(item);
 	const form = item.kind === "resource" ? null : argumentsForm(schema);
-	const answer = el("div", { class: "answer", role: "status" });
-	const said = el("p", { class: "warn", role: "status" });
+	const answer = el("div.answer", { role: "status" });
+	const said = el("p.warn", { role: "status" });
 	let isMasked = false;
 
 	/** Fill the form with the arguments of an earlier call, as far as they were kept. */

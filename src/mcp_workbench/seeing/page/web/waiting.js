@@ -25,7 +25,7 @@ function approval(item) {
 		await post("api/approve", { id: item.id, decision });
 		return done;
 	};
-	const left = el("span", { class: "expires", "data-expires": item.expires });
+	const left = el("span.expires", { "data-expires": item.expires });
 	return card(item, "warn", "May it run?",
 		el("p", el("strong", item.client || "a client"), " asks for ", el("strong", item.principal), ` at ${clock(item.at, true)}`,
 			item.rule && [", because of ", el("code", item.rule)], left),
@@ -105,9 +105,9 @@ const MAKE = { approval, sign_in: signIn, definition, crashed, hosts };
 const ORDER = Object.keys(MAKE);
 
 export function waitingView() {
-	const list = el("ul", { class: "cards", "aria-label": "Waiting for you" });
-	const empty = el("div", { class: "empty", hidden: true });
-	const glance = el("section", { class: "glance", "aria-label": "At a glance" });
+	const list = el("ul.cards", { "aria-label": "Waiting for you" });
+	const empty = el("div.empty", { hidden: true });
+	const glance = el("section.glance", { "aria-label": "At a glance" });
 	const heading = el("h1", { tabindex: "-1" }, "Waiting for you");
 	const root = el("section", heading, empty, list, glance);
 
