@@ -236,6 +236,8 @@ async def test_a_call_of_a_client_appears_with_its_arguments_and_without_secrets
         assert "content" in found["result"]
         row = (await rows(browser))["two"]
         assert row["calls"] == 1 and row["errors"] == 0 and row["p50"] is not None
+        day = (await browser.get("/api/server?toolbox=box&server=two")).json["dayTimes"]
+        assert 0 < day["p50"] == day["p95"]
         assert row["profile"] == "guard"
 
 
@@ -397,6 +399,7 @@ async def test_servers_are_started_stopped_and_shown_with_why_they_failed(tmp_pa
         assert (await rows(browser))["one"]["state"] != "ready"
         detail = (await browser.get("/api/server?toolbox=box&server=one")).json
         assert len(detail["histogram"]["counts"]) == len(detail["histogram"]["bounds"]) + 1
+        assert detail["dayTimes"] == {"p50": None, "p95": None}
         for wrong, status in (({"server": "none"}, 404), ({"do": "explode"}, 400)):
             wanted = {"toolbox": "box", "server": "one", "do": "stop", **wrong}
             assert (await browser.post("/api/server", wanted)).status == status
@@ -527,6 +530,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         server = {"toolbox": "box", "server": "two"}
         about = (await browser.get("/api/server?toolbox=box&server=two")).json
         assert about["log"] == [] and about["calls"] is None and about["memory"] is None
+        assert about["dayTimes"] == {"p50": None, "p95": None}
         assert all((each["client"], each["folder"], each["pid"]) == ("", None, None) for each in about["copies"])
         assert (await browser.get("/api/server?toolbox=box&server=one")).status == 404
         assert (await browser.post("/api/server", {**server, "do": "stop"})).status == 403

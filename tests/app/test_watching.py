@@ -138,6 +138,23 @@ async def test_figures_are_those_that_everybody_gets_and_calls_have_their_reason
         link[1].close()
 
 
+async def test_a_server_that_is_looked_at_has_how_long_its_calls_of_the_day_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Watched(tmp_path) as watched:
+        link = await watched.join()
+        one = {"toolbox": "box", "server": "s"}
+        await ask(link, do="look")
+        assert (await ask(link, do="log", **one))["day"] == {"p50": None, "p95": None}
+        unchecked(watched.figures).end("result", OK)
+        assert (await ask(link, do="log", **one))["day"]["p50"] is None, "a day is not read every second"
+        monkeypatch.setattr(watching, "BUCKET_SECONDS", 0)
+        day = (await ask(link, do="log", **one))["day"]
+        assert 0 < day["p50"] <= day["p95"]
+        assert (await ask(link, do="log", toolbox="box", server="other"))["day"]["p50"] is None
+        link[1].close()
+
+
 async def test_the_log_is_followed_until_the_last_watcher_leaves(tmp_path: Path) -> None:
     ours = logging.getLogger("mcp_workbench")
     before = list(ours.handlers)
@@ -162,14 +179,14 @@ async def test_a_server_is_stopped_restarted_and_quoted(tmp_path: Path) -> None:
     async with Watched(tmp_path) as watched:
         link = await watched.join()
         one = {"toolbox": "box", "server": "s"}
-        assert await ask(link, do="log", **one) == {"lines": ["one", "***"]}
+        assert await ask(link, do="log", **one) == {"lines": ["one", "***"], "day": {}}
         assert await ask(link, do="stop", **one) == {"connections": 1}
         assert watched.server.done == ["stop", "stopped"]
         assert await ask(link, do="restart", **one) == {"connections": 1}
         assert watched.server.done[2:] == ["stop", "stopped", "start"]
         assert await ask(link, do="stop", toolbox="box", server="other") == {"connections": 0}
         watched.server.run = None
-        assert await ask(link, do="log", **one) == {"lines": []}
+        assert await ask(link, do="log", **one) == {"lines": [], "day": {}}
         assert (await ask(link, do="look"))["processes"] == {}
         link[1].close()
 

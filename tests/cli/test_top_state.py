@@ -41,11 +41,13 @@ def test_a_server_is_chosen(keys: list[str], found: str) -> None:
 
 def test_enter_looks_at_a_server_and_tab_goes_round_its_parts() -> None:
     made = state()
-    typed(made, "down", "\r")
+    typed(made, "down")
+    assert made.looks_at is None
+    typed(made, "\r")
     assert shown(made).startswith("box/b  ready") and "[calls]" in shown(made) and "now" in shown(made)
-    assert not made.wants_log
+    assert made.looks_at is not None and made.looks_at.label == "box/b"
     typed(made, "\t")
-    assert "[log]" in shown(made) and made.wants_log
+    assert "[log]" in shown(made)
     typed(made, "right")
     assert "[copies]" in shown(made)
     typed(made, "left", "left", "left")
@@ -56,7 +58,7 @@ def test_enter_looks_at_a_server_and_tab_goes_round_its_parts() -> None:
 def test_the_log_has_a_key_of_its_own_and_scrolls() -> None:
     made = state()
     typed(made, "l")
-    assert made.wants_log
+    assert made.looks_at is not None
     made.log = [f"line {number}" for number in range(100)]
     assert "line 99" in shown(made) and "line 1\n" not in shown(made)
     typed(made, "up")

@@ -167,6 +167,9 @@ def test_a_server_that_is_looked_at_has_its_calls_newest_last() -> None:
     assert [line.split()[-1] for line in server_picture(found, "calls", text="T3")[5:16]] == [
         "t3", *(f"t3{number}" for number in range(10))
     ]  # fmt: skip
+    times = {"box/time": {"p50": 0.02, "p95": None}, "box/other": {"p50": 9.0}}
+    lines = server_picture({**found, "dayTimes": times}, "calls")
+    assert lines[2].startswith("  last day ▁") and lines[2].endswith("  p50 20.0 ms") and len(lines[2]) <= 80
     assert "  None since top looks." in server_picture(look(server("time")), "calls")
 
 

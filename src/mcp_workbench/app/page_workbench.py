@@ -36,7 +36,7 @@ from mcp_workbench.engine.economy.costs import definition_tokens
 from mcp_workbench.engine.economy.tokens import tokens
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
-from mcp_workbench.engine.observe.call_figures import BOUNDS, ServerTotals
+from mcp_workbench.engine.observe.call_figures import BOUNDS, Histogram, ServerTotals
 from mcp_workbench.engine.observe.call_record import CallRecord
 from mcp_workbench.engine.observe.ended_calls import EndedCalls
 from mcp_workbench.engine.printable import one_line
@@ -429,10 +429,12 @@ class WorkbenchOnPage:
         place = self._find(user, toolbox, server)
         totals = self._figures.totals().by_server().get((toolbox, server)) if user.is_owner else None
         counts = None if totals is None else totals.durations.counts
+        times = self._figures.day_durations(toolbox, server) if user.is_owner else Histogram()
         return {
             **self._row(user, (toolbox, server), place, totals),
             "log": self._lines(place, MAX_SHOWN_LOG_LINES) if user.is_owner else [],
             "histogram": {"bounds": list(BOUNDS), "counts": counts or [0] * (len(BOUNDS) + 1)},
+            "dayTimes": {"p50": times.quantile(0.5), "p95": times.quantile(0.95)},
             "day": [
                 {"at": each.at, "calls": each.calls, "errors": each.errors, "memory": each.memory}
                 for each in (self._figures.day(toolbox, server) if user.is_owner else ())

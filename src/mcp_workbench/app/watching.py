@@ -21,7 +21,8 @@ from mcp_workbench.engine.catalog.manifests import written_offer
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.jsonrpc.messages import encode
-from mcp_workbench.engine.observe.call_figures import CallFigures, ServerTotals
+from mcp_workbench.engine.observe.call_figures import CallFigures, Label, ServerTotals
+from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS
 from mcp_workbench.engine.observe.log_tail import LogTail
 from mcp_workbench.engine.observe.recent_calls import RecentCalls
 from mcp_workbench.engine.socket_peers import described_peer, may_decide
@@ -88,6 +89,8 @@ class Watching:
         self._figures: CallFigures | None = None
         self._recent = RecentCalls()
         self._tail: LogTail | None = None
+        # Of the server that was asked for last, and when.
+        self._day: tuple[Label, float, dict[str, float | None]] | None = None
         self._watchers = 0
         # Those that have asked for calls, which each call pays for: whoever follows a log does not.
         self._lookers = 0
@@ -135,6 +138,7 @@ class Watching:
         if not self._lookers:
             self._unsubscribe()
             self._stop_counting()
+            self._day = None
 
     async def _open_page(self, request: WatchRequest, writer: asyncio.StreamWriter) -> dict[str, Any]:
         connection = writer.get_extra_info("socket")
@@ -168,7 +172,8 @@ class Watching:
         ]
         if request.do == "log":
             runs = [each.run for each in meant if each.run is not None]
-            return {"lines": [self._redact(line) for run in runs for line in run.last_lines(LOG_LINES)]}
+            lines = [self._redact(line) for run in runs for line in run.last_lines(LOG_LINES)]
+            return {"lines": lines, "day": self._day_of(request.toolbox, request.server)}
         for connection in meant:
             connection.request_stop()
         with contextlib.suppress(TimeoutError):
@@ -194,6 +199,17 @@ class Watching:
             for entry in dict.fromkeys(each.entry for each in self._connections() if each.principal in OWN_PRINCIPALS)
             if entry.offer is not None and entry.is_live and any(each.path == config for each in entry.catalogs)
         ]
+
+    def _day_of(self, toolbox: str, server: str) -> dict[str, float | None]:
+        """How long calls of the last day took, for whoever looks at calls. Read again when there can be news of it: to
+        read a whole day takes milliseconds."""
+        if not self._lookers or self._figures is None:
+            return {}
+        now, place = time.monotonic(), (toolbox, server)
+        if self._day is None or self._day[0] != place or now - self._day[1] >= BUCKET_SECONDS:
+            found = self._figures.day_durations(toolbox, server)
+            self._day = place, now, {"p50": found.quantile(0.5), "p95": found.quantile(0.95)}
+        return self._day[2]
 
     def _look(self) -> dict[str, Any]:
         processes: dict[str, list[int]] = {}

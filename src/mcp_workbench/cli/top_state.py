@@ -46,12 +46,13 @@ class TopState:
         self._page = 1
         self._filter = ""
         self._is_typing = False
-        # The log of the server that is looked at.
+        # Of the server that is looked at: its log.
         self.log: list[str] = []
 
     @property
-    def wants_log(self) -> bool:
-        return self._is_looking and self._tab == "log"
+    def looks_at(self) -> ServerRow | None:
+        """The server whose log and day are wanted."""
+        return self.chosen if self._is_looking else None
 
     def rows(self) -> list[ServerRow]:
         text = "" if self._is_looking else self._filter

@@ -160,8 +160,10 @@ def server_picture(
         *(line for lacking in row.lacking for line in _wrapped(lacking, width, 2, "warn")),
         *_wrapped(", ".join([_counted(look, [row]), *parts]), width, 2),
     ]
-    if plot := _plot(row.day, min(_MAX_PLOT_WIDTH, width - 12)):
-        head.append(["  last day ", *plot])
+    times = look.get("dayTimes", {}).get(row.label, {})
+    shown = ", ".join(f"{name} {duration(times[name])}" for name in ("p50", "p95") if times.get(name) is not None)
+    if plot := _plot(row.day, min(_MAX_PLOT_WIDTH, width - 14 - len(shown))):
+        head.append(["  last day ", *plot, f"  {shown}" if shown else ""])
     head += [[""], [(f"  [{each}]", "strong") if each == tab else f"   {each} " for each in TABS]]
     body = {"calls": _server_calls, "log": _server_log, "copies": _server_copies}[tab](look, row, log, text, width)
     room = max(1, height - 1 - len(head))

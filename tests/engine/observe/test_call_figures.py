@@ -590,6 +590,22 @@ def test_the_day_has_what_was_counted_in_each_bucket(monkeypatch: pytest.MonkeyP
     assert figures.day("box", "other") == []
 
 
+def test_durations_of_the_day_leave_out_what_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    figures = CallFigures()
+    start = figures._turn_at - 10
+    assert figures.day_durations("box", "s").quantile(0.5) is None
+    for seconds in (40.0, 50.0):
+        figures.on_unchecked_end(unchecked(figures, origin(), b"{"), "result", (OK,), 2, seconds)
+    assert 30 < (figures.day_durations("box", "s").quantile(0.5) or 0) <= 50
+    monkeypatch.setattr(time, "time", lambda: 1000.0 + 26 * 3600)
+    for _ in range(20):
+        figures.on_unchecked_end(unchecked(figures, origin(), b"{"), "result", (OK,), 2, start + 20)
+    day, ever = figures.day_durations("box", "s"), figures.totals().by_server()["box", "s"].durations
+    assert (day.total, ever.total) == (20, 22)
+    assert (day.quantile(0.95) or 0) <= (ever.quantile(0.99) or 0)
+
+
 def test_reading_in_the_middle_of_a_bucket_counts_no_call_twice() -> None:
     figures = CallFigures()
     for _ in range(2):

@@ -410,7 +410,8 @@ def test_server_has_plots_and_its_log_goes_on(page: Page, api: ScriptedApi) -> N
     show(page, "servers")
     page.locator(".servers button").filter(has_text="github").click()
     page.get_by_role("img", name=re.compile("Latency.*2,160 calls")).wait_for()
-    page.get_by_role("img", name=re.compile("Calls over the day")).wait_for()
+    page.get_by_role("img", name=re.compile("Calls over the day.*p50 210 ms, p95 840 ms since")).wait_for()
+    page.get_by_role("img", name=re.compile("Memory over the day.*while this page is open")).wait_for()
     api.push("log", {"toolbox": "dev", "server": "filesystem", "line": "a line of another server"})
     api.push("log", {"toolbox": "dev", "server": "github", "line": "a line that came later"})
     page.get_by_role("log").get_by_text("a line that came later").wait_for()
@@ -531,7 +532,7 @@ def test_older_audit_lines_follow_those_that_were_seen(page: Page, api: Scripted
 def test_tokens_and_connect_show_what_they_are_told(page: Page) -> None:
     show(page, "tokens")
     page.get_by_text("31,200").wait_for()
-    page.get_by_role("img", name=re.compile("Saved over time")).wait_for()
+    page.get_by_role("img", name=re.compile("Saved over the day.*since")).wait_for()
     rows = page.locator(".toolboxes li").all_inner_texts()
     assert len(rows) > 1 and all(re.search(r"as a flat list[^$]*opened[^$]*tokens saved since", row) for row in rows)
     show(page, "connect")

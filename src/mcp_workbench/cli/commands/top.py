@@ -125,7 +125,7 @@ class _Live:
                 looks = await self._workbenches.look()
                 self._rates.add_to(looks)
                 self._state.looks, self._state.memory = looks, memory_in(looks)
-                await self._read_log()
+                await self._read_details()
                 self._draw()
                 end = loop.time() + REDRAW_INTERVAL
                 while (left := end - loop.time()) > 0:
@@ -197,15 +197,18 @@ class _Live:
         row = self._state.chosen
         if wish in ("stop", "restart") and row is not None:
             await self._workbenches.ask(row.pid, {"do": wish, "toolbox": row.toolbox, "server": row.server})
-        await self._read_log()
+        await self._read_details()
         self._draw()
         return wish == "quit"
 
-    async def _read_log(self) -> None:
-        row = self._state.chosen
-        if self._state.wants_log and row is not None:
+    async def _read_details(self) -> None:
+        row = self._state.looks_at
+        if row is not None:
             request = {"do": "log", "toolbox": row.toolbox, "server": row.server}
-            self._state.log = (await self._workbenches.ask(row.pid, request) or {}).get("lines", [])
+            found = await self._workbenches.ask(row.pid, request) or {}
+            self._state.log = found.get("lines", [])
+            for look in self._state.looks:
+                look["dayTimes"] = {row.label: found.get("day") or {}} if look["status"]["pid"] == row.pid else {}
 
     def _draw(self) -> None:
         size = shutil.get_terminal_size()

@@ -118,7 +118,7 @@ class Histogram:
         never beyond the longest; None without calls."""
         total = self.total
         if total <= 1:
-            return round(self.seconds, 6) if total else None
+            return round(self.longest, 6) if total else None
         wanted, below, lower = part * total, 0, 0.0
         for number, bound in zip(self.counts, (*BOUNDS, self.longest), strict=True):
             if number and below + number >= wanted:
@@ -350,6 +350,17 @@ class CallFigures:
             )
             for bucket in self._day.read((toolbox, server))
         ]
+
+    def day_durations(self, toolbox: str, server: str) -> Histogram:
+        """How long the calls of the last day took. The longest is as far as the buckets tell, their sum is not told."""
+        found = Histogram()
+        for bucket in self.day(toolbox, server):
+            found.counts = [mine + theirs for mine, theirs in zip(found.counts, bucket.counts, strict=True)]
+        totals = self.totals().by_server().get((toolbox, server))
+        longest = 0.0 if totals is None else totals.durations.longest
+        last = max((index for index, number in enumerate(found.counts) if number), default=0)
+        found.longest = min((*BOUNDS, longest)[last], longest)
+        return found
 
     def outlines(self) -> dict[Label, list[OutlineStep]]:
         """The last day of everything that was called, in quarters of an hour, without the last seconds: cheap enough

@@ -30,7 +30,7 @@ export function serversView() {
 	const list = rowList({ class: "rows servers", "aria-label": "Servers" });
 	const pane = split([note, list]);
 	const root = el("section", el("h1", "Servers"), pane.root);
-	const parts = { head: el("div"), figures: el("div.figures"), hosts: el("div"), copies: el("div"), log: el("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Log" }) };
+	const parts = { head: el("div"), figures: el("div.figures"), hosts: el("div"), copies: el("div"), log: el("pre.log", { tabindex: "0", role: "log", "aria-label": "Log" }) };
 	const control = el("div");
 	let openKey = null, refreshing = 0;
 
@@ -89,11 +89,14 @@ export function serversView() {
 		const day = details.day ?? [];
 		const range = { from: Math.min(day[0]?.at ?? now(), now() - 600), to: now() };
 		const calls = day.reduce((sum, each) => sum + (each.calls ?? 0), 0), errors = day.reduce((sum, each) => sum + (each.errors ?? 0), 0);
+		const { p50, p95 } = details.dayTimes ?? {};
+		// Memory is looked at more rarely than calls.
+		const measured = day.find((each) => each.memory != null)?.at;
 		replaceIfChanged(parts.figures, [details.histogram, day], () => [
 			details.histogram && histogram(`Latency, ${since(store.state.since)}`, details.histogram),
 			bars("Calls over the day", day, { ...range, series: ["calls", "errors"], written: ([n, bad]) => (bad ? `${plural(n, "call")}, ${plural(bad, "error")}` : plural(n, "call")),
-				describe: `${plural(calls, "call")}, ${plural(errors, "error")} since ${clock(day[0]?.at)}` }),
-			course("Memory over the day", day, { ...range, member: "memory", written: bytes, describe: since(day[0]?.at) }),
+				describe: `${plural(calls, "call")}, ${plural(errors, "error")}, p50 ${seconds(p50)}, p95 ${seconds(p95)} ${since(day[0]?.at)}` }),
+			course("Memory over the day", day, { ...range, member: "memory", written: bytes, describe: `${since(measured)}, while this page is open or metrics are read` }),
 		]);
 		if (withLog) {
 			replace(parts.log);

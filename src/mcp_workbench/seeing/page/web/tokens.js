@@ -29,11 +29,11 @@ export function tokensView() {
 function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
 	const most = Math.max(1, ...perToolbox.map((each) => each.full ?? 0));
 	return [
-		el("div", { class: "glance" },
+		el("div.glance",
 			tile(count(full), "tokens in all definitions of tools", "a flat list would put them into every conversation"),
 			tile(count(shown), "tokens at the start", `of every conversation: tools and instructions, in the face ${face}`),
 			tile(count(full != null && shown != null ? Math.max(full - shown, 0) : null), "tokens saved", "at the start of each conversation", "ok")),
-		over.length > 0 && bars("Saved over time", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(from) }),
+		over.length > 0 && bars("Saved over the day", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(over[0].at) }),
 		el("h2", "Toolboxes"),
 		perToolbox.length === 0 && el("p.soft", "No toolbox is listed yet."),
 		el("ul.toolboxes", [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
