@@ -6,8 +6,11 @@ import asyncio
 import json
 import logging
 import os
+import socket
+import struct
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,12 +24,13 @@ from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.config.telemetry_settings import TelemetryConfig
 from mcp_workbench.engine.observe.call_record import CallRecord
-from mcp_workbench.seeing import tracing
+from mcp_workbench.seeing import span_sender, tracing
 from tests.bridge.conversation import Conversation
 from tests.bridge.fake_server import FakeServer
 from tests.bridge.in_process import ERAS, Client, InProcessWorkbench, in_process_workbench
 from tests.seeing.collector import Collector, attributes_of, collecting
 from tests.support.in_process_workbench import Server, tool, workbench_with
+from tests.support.processes import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -349,3 +353,56 @@ async def test_call_has_one_number_in_audit_trace_page_and_log(
     shown = [call.id for call in listener.calls]
     assert audited == spans == shown and len(set(audited)) == 2
     assert all(f"call {number})" in caplog.text for number in audited)
+
+
+@contextmanager
+def resetting() -> Iterator[tuple[str, list[int]]]:
+    """A collector that resets each connection; the list grows with them."""
+    connections: list[int] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def reset() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            # Closing with a linger of 0 sends a reset.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+            connections.append(1)
+
+    thread = threading.Thread(target=reset)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", connections
+    finally:
+        # Closing alone does not wake the thread.
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("fault", ["hangs", "resets", "answers 503"])
+async def test_calls_are_answered_and_lost_spans_counted_while_the_collector(
+    fault: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_sender, "MAX_QUEUED", 8)
+    monkeypatch.setattr(span_sender, "BATCH_SIZE", 4)
+    with ExitStack() as stack:
+        asked: list[Any] = collector.bodies
+        if fault == "hangs":
+            collector.gate.clear()
+        elif fault == "resets":
+            collector.url, asked = stack.enter_context(resetting())
+        else:
+            collector.answer = lambda number: (503, {}, b"")
+        async with traced(collector, "modern", "legacy") as (workbench, client, server):
+            (sender,) = workbench.gateway.runtime.counting.span_senders
+            for number in range(20):
+                # The answer is asserted there.
+                Conversation(client, server, meta=CONTEXT).finish()
+                if number == 3:
+                    await eventually(lambda: bool(asked))
+            assert sender.dropped > 0, "there is no room for so many"
+        assert sender.dropped == 20
