@@ -24,13 +24,9 @@ def main() -> None:
         (IMAGES / name).write_text(picture, encoding="utf-8")
         print(f"docs/images/{name}: {len(picture):,} characters")
     try:
-        screens = page_pictures.taken()
+        page_pictures.draw()
     except Unavailable as missing:
         print(f"the pictures of the page stay as they are: {missing}")
-        return
-    for name, screen in screens.items():
-        (IMAGES / name).write_bytes(screen)
-        print(f"docs/images/{name}: {len(screen):,} bytes")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
-"""The pictures of the page are there, each of the size in which it is taken."""
+"""The pictures of the page are there, each of the size in which it is taken, and show the page as it is."""
 
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 
 import pytest
 
-from scripts.page_pictures import PICTURES, SIZE
-
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
+from scripts.page_pictures import DIGEST, IMAGES, PICTURES, SIZE, digest
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -22,3 +19,7 @@ def test_picture_is_there_in_its_size(name: str) -> None:
 
 def test_there_is_no_other_picture_of_the_page() -> None:
     assert {path.name for path in IMAGES.glob("page-*")} == set(PICTURES)
+
+
+def test_pictures_show_the_page_as_it_is() -> None:
+    assert DIGEST.read_text().strip() == digest(), "stale: run `python -m scripts.page_pictures`"
