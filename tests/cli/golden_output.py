@@ -378,7 +378,7 @@ def _screen(text: str) -> str:
 def _normal(text: str, home: Path) -> str:
     """Without what differs from run to run."""
     versions = ((full_version(), "VERSION"), (__version__, "VERSION"))
-    for value, name in ((str(home), "~"), (sys.executable, "PYTHON"), (str(ROOT), "ROOT"), *versions):
+    for value, name in ((str(home), "HOME"), (sys.executable, "PYTHON"), (str(ROOT), "ROOT"), *versions):
         text = text.replace(value, name)
     text = re.sub(r"[^\s\"`']*/bin/mcp-workbench", "PROGRAM", text)
     text = re.sub(r"\b\d+\.\d+ s\b", "0.00 s", text)

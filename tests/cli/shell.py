@@ -34,6 +34,11 @@ class Done(NamedTuple):
     stderr: str
 
 
+def under(home: Path, path: Path) -> str:
+    """A path as people are shown it."""
+    return f"~/{path.relative_to(home)}"
+
+
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of the test run, without what would colour or redirect the output."""
     hidden = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.cli.usage import COMMANDS
-from mcp_workbench.cli.wrapping import beside, folded, paragraphs
+from mcp_workbench.cli.wrapping import beside, folded, paragraphs, tilde
 from tests.cli.in_process import command
 from tests.cli.shell import on_terminal, run
 
@@ -57,3 +57,22 @@ def test_an_error_fits_a_terminal(tmp_path: Path) -> None:
     assert plain.split() == run("check", config).stderr.split()
     # The path is one word, which cannot be broken, and may be longer than a line by itself.
     assert not [line for line in plain.splitlines() if len(line.replace(f"{config}:", "")) > 80]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/me", "~"),
+        ("/home/me/x.json:1:2: found", "~/x.json:1:2: found"),
+        ("in `/home/me/x` (/home/me/y), /home/me: no", "in `~/x` (~/y), ~: no"),
+        ("--config /home/me/x", "--config ~/x"),
+        # Somebody else's, somewhere else, and where it would not be taken for the home folder.
+        ("/home/mega/x /srv/home/me/x", "/home/mega/x /srv/home/me/x"),
+        ("KEY=/home/me/x '/home/me/x' \"/home/me/x\"", "KEY=/home/me/x '/home/me/x' \"/home/me/x\""),
+    ],
+)
+def test_the_home_folder_is_written_as_people_do(monkeypatch: pytest.MonkeyPatch, text: str, shown: str) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert tilde(text) == shown
+    monkeypatch.setenv("HOME", "/")
+    assert tilde(text) == text

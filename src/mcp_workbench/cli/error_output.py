@@ -65,10 +65,10 @@ def warn_if_others_can_read(about: os.stat_result, what: str) -> None:
 
 def _labelled(label: str, text: str) -> str:
     # Imported only when there is something to print: a successful start prints nothing.
-    from mcp_workbench.cli.wrapping import folded, width_of
+    from mcp_workbench.cli.wrapping import folded, tilde, width_of
     from mcp_workbench.engine.printable import indented, visible
 
-    return f"{_label(label)} {folded(indented(visible(text)), width_of(sys.stderr), before=len(label) + 2)}"
+    return f"{_label(label)} {folded(tilde(indented(visible(text))), width_of(sys.stderr), before=len(label) + 2)}"
 
 
 def _label(word: str) -> str:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from mcp_workbench.cli.consent import ask
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.screen import Part, stderr, stdout, tilde
+from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.client_files import FoundFile
 from mcp_workbench.setup.clients.dialects import is_own, translated
@@ -115,7 +115,7 @@ def update(
         remark("note", "nothing is new, changed or gone in your clients")
     if not chosen:
         return None
-    remark("note", f"written: {tilde(target)} ({', '.join(f'{each.kind}: {each.name}' for each in chosen)})")
+    remark("note", f"written: {target} ({', '.join(f'{each.kind}: {each.name}' for each in chosen)})")
     return tuple(each.name for each in chosen if each.kind != "gone")
 
 

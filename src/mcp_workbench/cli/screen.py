@@ -7,7 +7,6 @@ because the next program often shows it. Only `text` and `json`, which are data,
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
@@ -213,12 +212,6 @@ def _indented(shown: Text) -> Text:
     first, *rest = shown.split("\n", allow_blank=True)
     margin = Text("  " if any(line.plain[:1] not in ("", " ", "\t") for line in rest) else "")
     return Text("\n").join([first, *(margin + line if line else line for line in rest)])
-
-
-def tilde(path: str) -> str:
-    """Return a path as people write it: `~` for their home folder."""
-    home = os.path.expanduser("~")
-    return f"~{path.removeprefix(home)}" if path == home or path.startswith(os.path.join(home, "")) else path
 
 
 def stdout() -> Screen:

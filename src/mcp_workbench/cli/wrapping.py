@@ -1,12 +1,13 @@
 """Text for a terminal, wrapped between words. In a pipe it is not wrapped.
 
-Owns where lines are broken. Words are never broken, so that paths and commands can be copied. Imported only when there
-is something to print: the start-up path prints nothing.
+Owns where lines are broken, and how the home folder is written. Words are never broken, so that paths and commands can
+be copied. Imported only when there is something to print: the start-up path prints nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from typing import Final, TextIO
 
@@ -14,6 +15,13 @@ from typing import Final, TextIO
 _WIDEST: Final = 120
 # On a narrower terminal, wrapping does not help.
 _NARROWEST: Final = 30
+
+
+def tilde(text: str) -> str:
+    """Return a path, or a text with paths, as people write it: `~` for their home folder. Not between quotation marks,
+    where no shell would take it for one."""
+    home = os.path.expanduser("~").rstrip(os.sep)
+    return re.sub(rf"(?<![^\s`(]){re.escape(home)}(?![^\s`):;,{re.escape(os.sep)}])", "~", text) if home else text
 
 
 def width_of(stream: TextIO | None) -> int | None:

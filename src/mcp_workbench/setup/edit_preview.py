@@ -33,15 +33,21 @@ def hiding(found: FoundFile, before: bytes | None, name: str, entry: Mapping[str
 
 
 def edit_preview(
-    found: FoundFile, before: bytes | None, after: bytes, name: str, entry: Mapping[str, Any], removed: list[str]
+    found: FoundFile,
+    before: bytes | None,
+    after: bytes,
+    name: str,
+    entry: Mapping[str, Any],
+    removed: list[str],
+    path: str,
 ) -> str:
-    """Return the lines that change, in the format of `diff`."""
+    """Return the lines that change, in the format of `diff`, below the path as people write it."""
     lines = list(
         difflib.unified_diff(
             (before or b"").decode(errors="replace").splitlines(),
             after.decode(errors="replace").splitlines(),
-            found.path,
-            found.path,
+            path,
+            path,
             lineterm="",
             n=0,
         )

@@ -27,7 +27,7 @@ from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.signin.secrets import dotenv
 from tests.cli.commands.test_init import config_of, environment
 from tests.cli.in_process import command, live_in
-from tests.cli.shell import Done
+from tests.cli.shell import Done, under
 from tests.support import fake_keyring
 
 CLOCK = [sys.executable, "-m", "mcp_workbench", "demo", "clock"]
@@ -75,7 +75,7 @@ def test_without_a_configuration_one_is_made_and_the_tools_are_shown(home: Path)
     assert servers_of(config_of(home)) == {"desk/clock": {"command": CLOCK[0], "args": CLOCK[1:]}}
     assert stat.S_IMODE(config_of(home).stat().st_mode) == 0o600
     assert "desk     clock   ready" in done.stdout and "\nnow" in done.stdout
-    assert f"note: clock: added to toolbox desk in {config_of(home)}" in done.stderr
+    assert f"note: clock: added to toolbox desk in {under(home, config_of(home))}" in done.stderr
     assert "the toolbox desk is new" in done.stderr
 
 
@@ -96,7 +96,7 @@ def test_everything_else_in_the_file_stays_to_the_byte_and_remove_restores_it(ho
     before = '        "notes": { "command": "n" }, // the first\n'
     assert path.read_text() == COMMENTED.replace(before, before + new)
     done = shell("remove", "desk/time")
-    assert done == Done(0, f"time: removed from toolbox desk in {path}\n", "")
+    assert done == Done(0, f"time: removed from toolbox desk in {under(home, path)}\n", "")
     assert path.read_text() == COMMENTED
 
 
@@ -153,7 +153,7 @@ def test_a_plain_file_gets_the_server_beside_the_others(home: Path) -> None:
     assert path.read_text() == '{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}\n'
     done = shell("add", "c", "--toolbox", "desk", "--config", path, "--", "c")
     assert done.status == 2 and "has no toolboxes" in done.stderr
-    assert shell("remove", "b", "--config", path).stdout == f"b: removed in {path}\n"
+    assert shell("remove", "b", "--config", path).stdout == f"b: removed in {under(home, path)}\n"
 
 
 @pytest.mark.parametrize("text", ["{}", '{"toolboxes": {}} // mine', '{"mcpServers": {}}', '{"face": "auto"}'])
@@ -169,7 +169,7 @@ def test_a_file_without_servers_gets_its_first(home: Path, text: str) -> None:
 def test_what_is_wrong_otherwise_is_still_refused(home: Path, text: str) -> None:
     path = written(home, text)
     done = shell("add", "time", "--no-check", "--", "uvx", "mcp-server-time")
-    assert done.status == 2 and str(path) in done.stderr and path.read_text() == text
+    assert done.status == 2 and under(home, path) in done.stderr and path.read_text() == text
 
 
 def test_a_file_of_another_program_and_one_in_another_encoding_are_not_edited(home: Path) -> None:
@@ -739,6 +739,6 @@ def test_remove_names_what_a_server_stored_in_its_sandbox(home: Path) -> None:
     server = ServerConfig(name="fetch", command="f")
     kept = Path(this_machine(str(home)).homes) / home_name(server, owner)
     kept.mkdir(parents=True)
-    assert f"still in `{kept}`" in shell("remove", "fetch").stderr and kept.is_dir()
+    assert f"still in `{under(home, kept)}`" in shell("remove", "fetch").stderr and kept.is_dir()
     path = written(home)
     assert "sandbox" not in shell("remove", "desk/notes").stderr

@@ -15,6 +15,7 @@ from mcp_workbench.cli.commands.check import Finding
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined
 from tests.cli.commands.test_init import CLOCK, config_of, environment, write
 from tests.cli.in_process import command, live_in
+from tests.cli.shell import under
 
 NOISY = "print('hello', flush=True); import runpy; runpy.run_module('mcp_workbench', run_name='__main__')"
 
@@ -97,10 +98,10 @@ def test_with_a_half_written_configuration_it_says_what_to_do_and_looks_at_the_r
     own.write_text('{"mcpServers": {"a": {"command": "x"},\n "b": {"comand": "x"}, "c": 7}}')
     first, second, *_ = command(monkeypatch, "doctor").stdout.splitlines()
     assert first == (
-        f"error: configuration: {own}:2:8: $.mcpServers.b.comand: unknown key `comand`; did you mean `command`? "
-        "(the first of 2 problems)"
+        f"error: configuration: {under(home, own)}:2:8: $.mcpServers.b.comand: unknown key `comand`; "
+        "did you mean `command`? (the first of 2 problems)"
     )
-    assert second.startswith(f"  {own}:2:29: $.mcpServers.c: ")
+    assert second.startswith(f"  {under(home, own)}:2:29: $.mcpServers.c: ")
 
 
 def test_a_project_that_is_not_trusted_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

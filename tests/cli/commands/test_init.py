@@ -12,7 +12,7 @@ import pytest
 from mcp_workbench.errors import ConfigError
 from tests.cli.in_process import command, live_in
 from tests.cli.in_process import run as in_process_run
-from tests.cli.shell import Done, on_terminal, run
+from tests.cli.shell import Done, on_terminal, run, under
 from tests.support import fake_keyring
 
 CLOCK = {"command": sys.executable, "args": ["-m", "mcp_workbench", "demo", "clock"]}
@@ -314,7 +314,10 @@ def test_in_the_end_it_says_where_secrets_are_and_which_clients_to_change(
     done = command(monkeypatch, "init", "--yes", "--no-check")
     assert done.status == 0, done.stderr
     folder = config_of(tmp_path).parent / "secrets"
-    assert f"files that only you can read in {folder}, and the configuration refers to them: x: X_" in done.stderr
+    assert (
+        f"files that only you can read in {under(tmp_path, folder)}, and the configuration refers to them: x: X_"
+        in done.stderr
+    )
     assert "hint: mcp-workbench install cursor gemini adds" in done.stderr, "not into what is discontinued"
 
 
@@ -327,7 +330,7 @@ def test_ctrl_c_while_it_checks_says_that_the_file_is_written(tmp_path: Path, mo
     monkeypatch.setattr("mcp_workbench.cli.commands.check.connect", interrupted)
     done = in_process_run("init", "--yes", env=environment(tmp_path), cwd=tmp_path)
     assert done.status == 130 and config_of(tmp_path).exists()
-    assert f"interrupted; `{config_of(tmp_path)}` is written" in done.stderr
+    assert f"interrupted; `{under(tmp_path, config_of(tmp_path))}` is written" in done.stderr
     assert "hint: mcp-workbench install cursor adds" in done.stderr
 
 
@@ -386,7 +389,10 @@ def test_keys_are_not_written_through_a_link_that_came_with_a_project(tmp_path: 
     write(project, ".mcp.json", {"a": {"command": "a"}, "x": {"command": "x", "env": {"X_TOKEN": "hunter2hunter2"}}})
     (project / "secrets").symlink_to(elsewhere)
     done = in_project(tmp_path, project, "--yes")
-    assert done.status == 2 and f"secrets` is a link to `{elsewhere}`, and no keys are written" in done.stderr
+    assert (
+        done.status == 2
+        and f"secrets` is a link to `{under(tmp_path, elsewhere)}`, and no keys are written" in done.stderr
+    )
     assert not list(elsewhere.iterdir()) and not (project / "workbench-config.json").exists()
     (project / "secrets").unlink()
     assert in_project(tmp_path, project, "--yes").status == 0

@@ -12,7 +12,7 @@ import pytest
 
 from mcp_workbench.cli.commands import install
 from tests.cli.in_process import command
-from tests.cli.shell import Done, run
+from tests.cli.shell import Done, run, under
 
 SERVER = {"command": "uvx", "args": ["mcp-server-time"]}
 
@@ -60,7 +60,7 @@ def test_install_undo_and_uninstall_keep_every_byte(home: Path) -> None:
     assert os.path.isabs(entry["command"]) and os.path.isabs(entry["args"][-1]) and entry["env"]["PATH"]
     again = shell(home, "install", "cursor")
     assert again.status == 0 and "already has the workbench" in again.stderr and again.stdout == ""
-    assert shell(home, "undo", "cursor") == Done(0, f"{path}: as it was before\n", "")
+    assert shell(home, "undo", "cursor") == Done(0, f"{under(home, path)}: as it was before\n", "")
     assert path.read_bytes() == before.encode()
     assert shell(home, "undo", "cursor").status == 2
     assert shell(home, "install", "cursor").status == 0
@@ -81,7 +81,7 @@ def test_where_a_client_writes_right_after_us_undo_still_knows_of_it(
     done = shell(home, "install", "cursor")
     assert done.status == 2 and "right after it was written" in done.stderr
     monkeypatch.undo()
-    assert shell(home, "undo", "cursor") == Done(0, f"{path}: there was nothing left to undo\n", "")
+    assert shell(home, "undo", "cursor") == Done(0, f"{under(home, path)}: there was nothing left to undo\n", "")
     assert path.read_text() == "{ }"
 
 
@@ -142,7 +142,7 @@ def test_every_profile_of_an_editor_gets_the_workbench_and_one_undo_takes_all_ba
     changed = profiles[1].read_text()
     profiles[1].write_text(changed + "}")
     done = shell(home, "undo", "vscode")
-    assert done.status == 2 and str(profiles[1]) in done.stderr
+    assert done.status == 2 and under(home, profiles[1]) in done.stderr
     assert all('"workbench"' in path.read_text() for path in (default, *profiles)), "all of it, or nothing"
     profiles[1].write_text(changed)
     done = shell(home, "undo", "vscode")
@@ -362,13 +362,16 @@ def test_a_command_that_says_it_did_what_it_did_not_is_found_out(home: Path, cla
     works = program.read_text()
     program.write_text("#!/bin/sh\n")
     done = shell(home, "install", "claude-code")
-    assert done.status == 2 and f"said that it did so, but `{claude}` does not have `workbench`" in done.stderr
+    assert (
+        done.status == 2
+        and f"said that it did so, but `{under(home, claude)}` does not have `workbench`" in done.stderr
+    )
     assert "there is nothing to undo for Claude Code" in shell(home, "undo", "claude-code").stderr
     program.write_text(works)
     assert shell(home, "install", "claude-code").status == 0
     program.write_text("#!/bin/sh\n")
     done = shell(home, "uninstall", "claude-code")
-    assert done.status == 2 and f"but `{claude}` still has `workbench`" in done.stderr
+    assert done.status == 2 and f"but `{under(home, claude)}` still has `workbench`" in done.stderr
 
 
 @pytest.mark.parametrize(

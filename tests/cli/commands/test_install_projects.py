@@ -11,6 +11,7 @@ from tests.cli.commands.test_install import SERVER, names_in, shell, variables, 
 from tests.cli.commands.test_install import claude as claude
 from tests.cli.commands.test_install import home as home
 from tests.cli.in_process import command
+from tests.cli.shell import under
 
 
 def test_the_file_of_a_project_is_edited_although_claude_code_has_a_command(home: Path, claude: Path) -> None:
@@ -35,9 +36,9 @@ def test_a_link_in_a_project_is_not_followed_out_of_it(home: Path) -> None:
     (project / ".cursor" / "mcp.json").symlink_to(theirs)
     assert command(pytest.MonkeyPatch(), "trust", env=variables(home), cwd=project).status == 0
     done = command(pytest.MonkeyPatch(), "install", "--project", "cursor", env=variables(home), cwd=project)
-    assert done.status == 2 and f"is a link to `{theirs}`, outside of this project" in done.stderr
+    assert done.status == 2 and f"is a link to `{under(home, theirs)}`, outside of this project" in done.stderr
     assert theirs.read_text() == "{}"
     (home / ".cursor").mkdir()
     (home / ".cursor" / "mcp.json").symlink_to(theirs)
     done = shell(home, "install", "cursor")
-    assert done.status == 0 and f"is a link to `{theirs}`, which is changed" in done.stderr
+    assert done.status == 0 and f"is a link to `{under(home, theirs)}`, which is changed" in done.stderr

@@ -13,7 +13,7 @@ from mcp_workbench.setup import client_changes
 from tests.cli.commands.test_install import SERVER, names_in, shell, write
 from tests.cli.commands.test_install import claude as claude
 from tests.cli.commands.test_install import home as home
-from tests.cli.shell import Done
+from tests.cli.shell import Done, under
 
 CODEX = """# mine
 model = "x" # this too
@@ -36,7 +36,7 @@ def test_a_file_that_its_client_has_written_since_is_restored_entry_by_entry(hom
     assert shell(home, "install", "codex", "--replace").status == 0
     assert "# about the other\n[mcp_servers.other]" in path.read_text() and "mcp-server-time" not in path.read_text()
     path.write_text(path.read_text() + TRUSTED)
-    assert shell(home, "undo", "codex") == Done(0, f"{path}: workbench removed; time put back\n", "")
+    assert shell(home, "undo", "codex") == Done(0, f"{under(home, path)}: workbench removed; time put back\n", "")
     text = path.read_text()
     assert "workbench" not in text and '[mcp_servers.time]\ncommand = "uvx"\nargs = ["mcp-server-time"]\n' in text
     assert '# mine\nmodel = "x" # this too\n' in text and "# about the other\n[mcp_servers.other]" in text
@@ -96,7 +96,7 @@ def test_uninstall_puts_back_what_was_replaced(home: Path, has_written: bool) ->
     if has_written:
         path.write_text(path.read_text() + "\n")
     done = shell(home, "uninstall", "kiro")
-    assert done.stdout == f"Kiro: workbench removed; time put back in {path}\n"
+    assert done.stdout == f"Kiro: workbench removed; time put back in {under(home, path)}\n"
     assert json.loads(path.read_text()) == json.loads(before) and (path.read_text() == before) is not has_written
     assert shell(home, "undo", "kiro").status == 0 and names_in(path) == {"mine", "workbench"}
     assert shell(home, "undo", "kiro").status == 0 and names_in(path) == {"mine", "time"}
@@ -119,7 +119,7 @@ def test_uninstall_that_was_undone_can_be_undone_after_the_client_has_written(ho
     assert shell(home, "install", "kiro", "--replace").status == 0
     assert shell(home, "uninstall", "kiro").status == 0
     path.write_text(path.read_text() + "\n\n")
-    assert shell(home, "undo", "kiro").stdout == f"{path}: time removed; workbench put back\n"
+    assert shell(home, "undo", "kiro").stdout == f"{under(home, path)}: time removed; workbench put back\n"
     assert names_in(path) == {"workbench"}
 
 

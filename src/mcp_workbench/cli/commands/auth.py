@@ -10,6 +10,7 @@ from typing import Any
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.config.redact import Redactor, secrets_in_url
 from mcp_workbench.engine.printable import visible
@@ -60,7 +61,7 @@ def _convert(parsed: Parsed, store: TokenStore) -> int:
     # Under the lock of the store, because a workbench may be refreshing a token at the same time.
     asyncio.run(store.convert(sealed=parsed.has("encrypt")))
     how = "encrypted with a key in your keychain" if store.is_sealed else "stored unencrypted, readable only by you"
-    print(f"the sign-ins in {store.path} are {how}")
+    print(f"the sign-ins in {tilde(store.path)} are {how}")
     if store.is_sealed:
         remark("note", "earlier backups still contain them unencrypted")
     return 0

@@ -24,6 +24,7 @@ from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.shared_engine import engine_for
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.filters import is_shown
 from mcp_workbench.engine.catalog.offer import KINDS, MAX_NAMED_WITHHELD_ITEMS, SINGULAR, about_oversized
@@ -386,7 +387,9 @@ def _report_valid(parsed: Parsed, config: WorkbenchConfig) -> int:
         stdout().json({"config": config.path, "valid": True, "toolboxes": len(config.toolboxes), "servers": servers})
         return 0
     toolboxes = "1 toolbox" if len(config.toolboxes) == 1 else f"{len(config.toolboxes)} toolboxes"
-    stdout().line((config.path, "strong"), ": ", ("valid", "good"), f", {toolboxes} with {plural(servers, 'server')}")
+    stdout().line(
+        (tilde(config.path), "strong"), ": ", ("valid", "good"), f", {toolboxes} with {plural(servers, 'server')}"
+    )
     from mcp_workbench.cli.token_report import short_summary
 
     context = short_summary(config)

@@ -18,6 +18,7 @@ from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Screen, Style, stdout
 from mcp_workbench.cli.settings import log_for
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config.choose import choose
 from mcp_workbench.engine.config.exposed_arguments import HINT, about_exposed_arguments
 from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
@@ -247,14 +248,14 @@ def _show(screen: Screen, found: list[Diagnosis]) -> None:
     # A hint for several is shown once, below the last of them.
     last = {(each.severity, each.area, each.hint): each for each in found if not each.fixed}
     for each in found:
-        first, _, rest = each.text.partition("\n")
+        first, _, rest = tilde(each.text).partition("\n")
         screen.line((each.severity, _STYLES[each.severity]), f": {each.area}: {first}")
         if rest:
             screen.line((rest, "dim"), indent=2)
         if each.fixed:
-            screen.line(("fixed: ", "good"), each.fixed, indent=2)
+            screen.line(("fixed: ", "good"), tilde(each.fixed), indent=2)
         elif each.hint and each is last[each.severity, each.area, each.hint]:
-            screen.line(("hint: ", "name"), each.hint, indent=2)
+            screen.line(("hint: ", "name"), tilde(each.hint), indent=2)
 
 
 def _sum_up(found: list[Diagnosis]) -> None:

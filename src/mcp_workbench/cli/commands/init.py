@@ -19,8 +19,9 @@ from msgspec import Struct
 from mcp_workbench.cli.consent import agrees, ask
 from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.screen import Part, stderr, stdout, tilde
+from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.serve import face_named
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config import trust
 from mcp_workbench.engine.config.choose import FILE_NAME, user_folder
 from mcp_workbench.engine.config.load import parse
@@ -251,7 +252,7 @@ def _mention_folder_servers(files: list[FoundFile]) -> bool:
                     # Clients keep what they know of folders that are long gone.
                     if len(servers) > len(ours) and os.path.isdir(folder):
                         listed = ", ".join(name for name in servers if name not in ours)
-                        named.setdefault(found.client.title, {})[f"`{tilde(folder)}` ({listed})"] = None
+                        named.setdefault(found.client.title, {})[f"`{folder}` ({listed})"] = None
     for title, folders in named.items():
         shown = ", ".join([*folders][:_MAX_NAMED_FOLDERS])
         more = f" and {len(folders) - _MAX_NAMED_FOLDERS} more" if len(folders) > _MAX_NAMED_FOLDERS else ""

@@ -15,8 +15,9 @@ from typing import Any, Final
 from mcp_workbench.cli.consent import agrees
 from mcp_workbench.cli.error_output import complain, remark, status_of
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.screen import Part, stderr, stdout, tilde
+from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.settings import clients_named
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config import trust
 from mcp_workbench.engine.config.choose import FILE_NAME, own_file
 from mcp_workbench.engine.config.load import load, read
@@ -191,7 +192,7 @@ def _install(client: Client, scope: Scope, config: str, parsed: Parsed) -> list[
                 "warning", f"`{other}` is removed from {client.title}, but its program `{program}` is not found here"
             )
         if plan.is_done:
-            remark("note", f"{client.title} already has the workbench, in `{tilde(found.path)}`")
+            remark("note", f"{client.title} already has the workbench, in `{found.path}`")
             continue
         _show(plan, to_stdout=parsed.has("dry-run") and not parsed.has("json"))
         _warn_of_secrets(plan)
@@ -248,7 +249,7 @@ def _show(plan: InstallPlan, *, to_stdout: bool) -> None:
         return
     if found.file.format == "json" and plan.before and has_comments(plan.before):
         remark("warning", f"`{found.path}` holds comments or trailing commas, which {found.client.title} may refuse")
-    shown = edit_preview(found, plan.before, plan.after, plan.name, plan.entry, plan.removed)
+    shown = edit_preview(found, plan.before, plan.after, plan.name, plan.entry, plan.removed, tilde(found.path))
     screen.clipped(shown)
     screen.flush()
 

@@ -15,6 +15,7 @@ from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.watched_workbenches import Workbenches
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import read_offer
 from mcp_workbench.engine.catalog.offer import KINDS, SINGULAR, Offer
@@ -93,7 +94,7 @@ class _Locking:
                 for kind in KINDS
                 if (count := sum(len(each.hashes(kind)) for each in now.values()))
             )
-            print(f"locked {plural(len(now), 'server')}{': ' * bool(counted)}{counted}, in {self._path}")
+            print(f"locked {plural(len(now), 'server')}{': ' * bool(counted)}{counted}, in {tilde(self._path)}")
             if changes:
                 remark("note", f"{len(changes)} of them were different before; your version control shows which")
             if self._config.lock is None:
@@ -155,7 +156,7 @@ class _Locking:
         self._save(merged(lock, self._config.lock_target, now), entries)
         self._record(changes)
         if not self._parsed.has("json"):
-            print(f"accepted {plural(len(changes), 'definition')}, in {self._path}")
+            print(f"accepted {plural(len(changes), 'definition')}, in {tilde(self._path)}")
         return self._report_failures(lock)
 
     # ── the parts ──

@@ -11,6 +11,7 @@ from typing import Final
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.setup.own_configuration import own_configuration
 
 _KEPT: Final = re.compile(r"\$\{keyring:([^{}/]+)\}")
@@ -23,7 +24,7 @@ def run(parsed: Parsed) -> int:
     home = _private_home(file.path, toolbox, name)
     file.write(file.without_server(toolbox, name))
     where = "" if file.is_plain else f" from toolbox {toolbox}"
-    stdout().line((name, "strong"), ": ", ("removed", "good"), f"{where} in {file.path}")
+    stdout().line((name, "strong"), ": ", ("removed", "good"), f"{where} in {tilde(file.path)}")
     # Not deleted: another server or configuration may refer to the same entry.
     for entry in dict.fromkeys(_KEPT.findall(json.dumps(written))):
         remark("note", f"the keychain still has `{entry}`; mcp-workbench secret remove {entry} deletes it")

@@ -7,8 +7,9 @@ from typing import Any
 
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.needs import Need, needs_of
-from mcp_workbench.cli.screen import Part, Screen, Style, stdout, tilde
+from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.server_copies import BROKEN, ServerCopies, details_of, duration, grouped
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.observe.status_socket import query_all, reports
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.run import run as run_loop

@@ -9,6 +9,7 @@ from mcp_workbench.cli.commands.list import address
 from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.catalog.hidden_text import described, hidden_in
 from mcp_workbench.engine.config import trust
 from mcp_workbench.engine.config.choose import FILE_NAME
@@ -37,7 +38,7 @@ def run(parsed: Parsed) -> int:
     trust.trust(path, content)
     redactor = Redactor(config.secrets)
     screen = stdout()
-    screen.line((trust.real_path(path), "strong"), ": ", ("trusted", "good"), " as it is now; it starts")
+    screen.line((tilde(trust.real_path(path)), "strong"), ": ", ("trusted", "good"), " as it is now; it starts")
     rows: list[list[Part]] = []
     for label, server in config.servers():
         rows.append([(label, "name"), address(server, redactor)])
@@ -107,7 +108,7 @@ def _list(parsed: Parsed) -> int:
         return 0
     for record in records:
         reason = _why_not(record)
-        screen.line((record.path, "strong"), ": ", (reason, "warn") if reason else ("trusted", "good"))
+        screen.line((tilde(record.path), "strong"), ": ", (reason, "warn") if reason else ("trusted", "good"))
     if not records:
         remark("note", "no file is trusted")
     return 0

@@ -6,6 +6,7 @@ from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import clients_named
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config.problems import quote
 from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError
@@ -57,7 +58,7 @@ def _undo(client: Client) -> None:
         take_back(reversal)
         forget(client, change)
         done = "as it was before" if reversal.is_whole else in_words(reversal.entries)
-        stdout().line((reversal.found.path, "strong"), ": ", (done, "good"))
+        stdout().line((tilde(reversal.found.path), "strong"), ": ", (done, "good"))
         mention_taken(reversal)
 
 

@@ -7,6 +7,7 @@ from mcp_workbench.cli.error_output import of_several, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import clients_named
+from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.client_changes import make_change, new_run, removal_from, remove_folders
 from mcp_workbench.setup.client_files import existing, present
@@ -45,7 +46,7 @@ def _uninstall(client: Client, scope: Scope) -> None:
         warn_of_exposure(removal)
         make_change(removal.found, removal.now, removal.content, removal.entries, run)
         remove_folders(removal)
-        stdout().line((client.title, "strong"), f": {in_words(removal.entries)} in {removal.found.path}")
+        stdout().line((client.title, "strong"), f": {in_words(removal.entries)} in {tilde(removal.found.path)}")
         mention_taken(removal)
     if client.graphical:
         remark("note", f"quit {client.title} and start it again")
