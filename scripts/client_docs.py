@@ -11,11 +11,15 @@ from mcp_workbench.setup.clients.table import Client, ClientFile, clients
 START: Final = "<!-- made from src/mcp_workbench/setup/clients/clients.toml by scripts/write_client_docs.py -->\n"
 _COMMAND: Final = ["/home/me/.local/bin/mcp-workbench", "serve", "--config", "/home/me/workbench-config.json"]
 _CHECKED: Final = {
-    "measured": "the client itself was run",
+    "measured": "the client itself was run, on Linux",
     "code": "read in code; the client itself was not run",
     "documentation": "from its documentation; the client itself was not run",
     "guess": "a guess",
 }
+_UNTESTED: Final = (
+    "No client was run on macOS or Windows. Paths there come from the same sources as the rest, and those of Windows\n"
+    "are untested: neither the clients nor `install` have used them ([platforms](../reference/platforms.md))."
+)
 _SYSTEMS: Final = (("linux", "Linux"), ("macos", "macOS"), ("windows", "Windows"))
 
 
@@ -26,7 +30,7 @@ def sections() -> str:
         f"| [{client.title}](#{_anchor(client.title)}) | `{client.name}` | {client.date} | {_CHECKED[client.checked]} |"
         for client in clients().values()
     ]
-    table = "\n".join(["## What was verified", "", *rows, "", ""])
+    table = "\n".join(["## What was verified", "", _UNTESTED, "", *rows, "", ""])
     return START + "\n" + table + "\n".join(_section(client) for client in clients().values())
 
 

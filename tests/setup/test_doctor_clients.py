@@ -132,3 +132,18 @@ def test_without_a_configuration_clients_are_looked_at_all_the_same(home: Path) 
     write(home, ".cursor/mcp.json", {"workbench": us(home / "own.json")})
     assert "does not exist" in texts(Examined(None, {}))[0][1]
     assert json.loads((home / ".cursor/mcp.json").read_text())
+
+
+def test_folders_in_which_a_client_starts_no_servers_are_noted(home: Path, subject: Examined) -> None:
+    write(home, ".gemini/settings.json", {})
+    assert not [text for _, text in texts(subject) if "trust" in text], "it does not start the workbench"
+    write(home, ".gemini/settings.json", {"workbench": us(home / "own.json")})
+    (found,) = [each for each in doctor_clients.client_entries(subject) if "trust" in each.text]
+    assert found.severity == "note" and found.text.startswith("Gemini CLI starts MCP servers only in folders")
+    assert found.hint == "/permissions in Gemini CLI changes that"
+    (home / ".gemini" / "trustedFolders.json").write_text(json.dumps({str(home): "DO_NOT_TRUST"}))
+    assert ("note", f"you have told Gemini CLI not to trust `{home}`, so it starts no MCP servers there") in texts(
+        subject
+    )
+    (home / ".gemini" / "trustedFolders.json").write_text(json.dumps({str(home): "TRUST_FOLDER"}))
+    assert not [text for _, text in texts(subject) if "trust" in text]

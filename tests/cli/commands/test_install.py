@@ -390,3 +390,21 @@ def test_a_program_in_a_cache_is_installed_nowhere(
     monkeypatch.setattr(install, "own_command", lambda config: [program, "serve", "--config", config])
     done = shell(home, "install", "cursor")
     assert (done.status, "is in a cache" in done.stderr) == ((2, True) if is_cached else (0, False))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "Gemini CLI starts MCP servers only in folders that you trust; it asks at its first run in one"),
+        ("DO_NOT_TRUST", "you have told Gemini CLI not to trust `~`, so it starts no MCP servers there"),
+        ("TRUST_FOLDER", None),
+    ],
+)
+def test_install_says_where_gemini_starts_no_servers(home: Path, answer: str | None, said: str | None) -> None:
+    write(home, ".gemini/settings.json", "{}")
+    if answer is not None:
+        write(home, ".gemini/trustedFolders.json", json.dumps({str(home): answer}))
+    done = shell(home, "install", "gemini")
+    assert done.status == 0 and "Gemini CLI: installed" in done.stdout
+    assert ("trust" in done.stderr) is (said is not None)
+    assert said is None or f"note: {said}\n" in done.stderr
