@@ -223,7 +223,7 @@ def test_answer_of_the_twin_question_is_remembered(tmp_path: Path, answer: str, 
         assert "Cursor goes on starting it itself" in done.stderr and "install kiro cursor adds" in done.stderr
     for words in (("--yes",), ("--yes", "--from", "cursor"), ("--yes", "--from", "kiro")):
         again = shell(tmp_path, "--update", *words)
-        assert again.status == 0 and "nothing is new, changed or gone" in again.stderr, again.stderr
+        assert again == Done(0, "", "note: nothing is new, changed or gone in your clients\n"), "it was answered"
     again = typed(tmp_path, "y\n")
     assert again.status == 0 and "Keep which?" not in again.stderr and levels(tmp_path) == kept
     # What the kept one says now is taken over, under its name.
@@ -256,3 +256,11 @@ def test_another_server_of_the_name_of_ours_is_never_changed(tmp_path: Path) -> 
         assert shell(tmp_path, "--update", "--yes", "--no-check", *words).status == 0
         servers = json.loads(config_of(tmp_path).read_text())["toolboxes"]["code"]["mcpServers"]
         assert servers == {"git": OTHER, "git-kiro": {"command": "third", "args": ["more"]}}
+
+
+def test_clients_that_start_the_workbench_are_not_told_to_add_it(tmp_path: Path) -> None:
+    own = {"workbench": {"command": "mcp-workbench", "args": ["serve"]}}
+    set_up(tmp_path, {"clock": CLOCK, **own})
+    write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "other": CLOCK | {"env": {"LEVEL": "one"}}, **own})
+    done = shell(tmp_path, "--update", "--yes")
+    assert done.status == 0 and "install cursor --replace removes what the workbench serves from there" in done.stderr

@@ -74,8 +74,9 @@ class Imported(Struct):
     # Which twins are kept, as in the record, and the clients of the others.
     twins: dict[str, str] = {}
     also_in: list[str] = []
-    # Clients with a file that cannot be read.
+    # Clients with a file that cannot be read, and those that start the workbench already.
     unreadable: list[str] = []
+    having: list[str] = []
 
 
 def run(parsed: Parsed) -> int:
@@ -148,7 +149,7 @@ def run(parsed: Parsed) -> int:
     if parsed.has("project"):
         # The user has just agreed to every server in it.
         trust.trust(target, content)
-    return _checked(parsed, target, servers, imported.also_in)
+    return _checked(parsed, target, servers, imported)
 
 
 def _one_of_twins(
@@ -159,14 +160,11 @@ def _one_of_twins(
     clients that were read."""
     imported.twins = dict(record.twins)
     dropped = [each for each in servers if kept_elsewhere(record, each, read)]
-    imported.left_out += [
-        (f"{each.name} ({find(each.sources[0]).title})", "left out, as you keep that of another client")
-        for each in dropped
-    ]
     for one, other, keys in twins(servers, shutil.which):
         if any(each is one or each is other for each in dropped):
             continue
         kept = kept_of(record, one, other)
+        was_asked = bool(kept)
         if not kept and not _can_ask(parsed):
             kept = kept_before(record, one, other) if one.name.casefold() == other.name.casefold() else [one, other]
         elif not kept:
@@ -181,7 +179,8 @@ def _one_of_twins(
             # Other clients may have the same.
             if each is left or (each.name == left.name and is_same(each.entry, left.entry, shutil.which)):
                 title = find(each.sources[0]).title
-                imported.left_out.append((f"{each.name} ({title})", f"{why}; {title} goes on starting it itself"))
+                if not was_asked:
+                    imported.left_out.append((f"{each.name} ({title})", f"{why}; {title} goes on starting it itself"))
                 imported.also_in += each.sources
                 dropped.append(each)
     return [each for each in servers if not any(each is one for one in dropped)]
@@ -216,7 +215,7 @@ def _updated(
     written = update(parsed, target, files, servers, imported.twins)
     if not written or parsed.has("no-check") or parsed.has("json"):
         return 0
-    return _checked(parsed, target, [each for each in servers if each.name in written], imported.also_in)
+    return _checked(parsed, target, [each for each in servers if each.name in written], imported)
 
 
 def _store_and_write(target: str, config: dict[str, Any], parsed: Parsed) -> bytes:
@@ -294,8 +293,10 @@ def read_all(files: list[FoundFile], *, is_of_project: bool = False) -> Imported
             one = translated(written, file.file.dialect, is_of_project=is_of_project)
             if one.entry is None:
                 found.left_out.append((f"{name} ({file.client.title})", "; ".join(one.remarks)))
-            # This entry is the workbench itself: importing it would create a loop.
-            elif not is_own(one.entry):
+            elif is_own(one.entry):
+                # Importing the workbench itself would create a loop.
+                found.having.append(file.client.name)
+            else:
                 entry, remarks = unwrapped(one.entry)
                 if (fault := _fault(entry)) is not None:
                     found.left_out.append((f"{name} ({file.client.title})", "; ".join([fault, *one.remarks])))
@@ -457,12 +458,15 @@ def _as_json(target: str, servers: list[ImportedServer], imported: Imported, con
     }
 
 
-def _checked(parsed: Parsed, target: str, servers: list[ImportedServer], also_in: list[str]) -> int:
-    names = dict.fromkeys([*_clients_of(servers), *also_in])
+def _checked(parsed: Parsed, target: str, servers: list[ImportedServer], imported: Imported) -> int:
+    names = dict.fromkeys([*_clients_of(servers), *imported.also_in])
     here = [name for name in names if not find(name).import_only] or [client.name for client in present()][:1]
     project = " --project" if parsed.has("project") else ""
-    named = f"mcp-workbench install {' '.join(here) or 'CLIENT'}{project}"
+    lacking = [name for name in here if name not in imported.having]
+    named = f"mcp-workbench install {' '.join(lacking or here) or 'CLIENT'}{project}"
     hint = f"{named} adds the workbench; with --replace, in place of the servers there"
+    if here and not lacking:
+        hint = f"{named} --replace removes what the workbench serves from there"
     if parsed.has("no-check") or parsed.has("json"):
         _say_next(hint)
         return 0
@@ -478,7 +482,8 @@ def _checked(parsed: Parsed, target: str, servers: list[ImportedServer], also_in
         _say_next(hint)
         raise
     if status:
-        hint = f"{named} adds the workbench; fix the servers that failed before you use --replace"
+        adds = f"{named} adds the workbench; " if lacking else ""
+        hint = f"{adds}fix the servers that failed before you use --replace"
     _say_next(hint)
     # A missing variable is not wrong usage of this command.
     return FAILED if status else 0
