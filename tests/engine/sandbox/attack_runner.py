@@ -30,7 +30,10 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
     for path in (home / ".ssh/id_ed25519", home / ".local/share/mcp-workbench/tokens", home / ".bashrc", given):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("secret\n")
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setblocking(False)
     listener, datagrams = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.bind(listener.getsockname())
     named, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     named.bind(str(folder / "s"))
     named.listen()
@@ -53,14 +56,24 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
         "datagrams": str(folder / "d"),
     }
     try:
-        return _attack(folder, sandbox, told)
+        found = _attack(folder, sandbox, told)
+        # Sent is not arrived: in a network of its own it reaches nobody.
+        found["send by UDP"] &= _has_arrived(receiver)
+        return found
     finally:
         victim.kill()
         victim.communicate()
-        for each in (listener, datagrams, named, abstract):
+        for each in (receiver, listener, datagrams, named, abstract):
             each.close()
         os.close(terminal)
         os.close(its_end)
+
+
+def _has_arrived(receiver: socket.socket) -> bool:
+    try:
+        return bool(receiver.recv(100))
+    except BlockingIOError:
+        return False
 
 
 def _home_of_another_server(home: Path) -> str:

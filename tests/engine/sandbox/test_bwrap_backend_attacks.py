@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox import bwrap_backend
 from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.transport import landlock
 from tests.engine.sandbox.attack_runner import PYTHON
@@ -29,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(not os.path.exists(PYTHON), reason=f"needs {PYTHON}"),
 ]
 # Its own: whoever listens there is in the sandbox too.
-OWN_NETWORK = {"listen", "send by UDP"}
+OWN_NETWORK = {"listen"}
 
 
 @pytest.fixture(params=[landlock.abi(), 0], ids=["with Landlock", "without Landlock"], autouse=True)
@@ -58,6 +60,26 @@ def test_sealed_reaches_nobody_and_cannot_use_up_the_machine() -> None:
 def test_contained_without_network_has_none() -> None:
     sandbox = SandboxConfig(profile="contained", network="none", backend="bwrap")
     assert succeeding(sandbox) == MEANT | RESOURCES
+
+
+@pytest.fixture
+def readable_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our interpreter, which starts a server with hosts, may be where ordinary users cannot read."""
+    monkeypatch.setattr(sys, "_base_executable", PYTHON)
+    monkeypatch.setattr(bwrap_backend, "interpreter_files", lambda python: ["/usr"])
+
+
+@pytest.mark.usefixtures("readable_python")
+def test_with_a_list_of_hosts_nobody_is_reached_but_by_the_proxy() -> None:
+    hosts = SandboxConfig(profile="contained", network=("example.org", "127.0.0.1"))
+    assert succeeding(hosts) == MEANT | OWN_NETWORK | RESOURCES
+    assert succeeding(SandboxConfig(profile="sealed", network=("example.org",))) == MEANT | OWN_NETWORK
+
+
+@pytest.mark.usefixtures("readable_python")
+def test_with_single_unix_sockets_no_other_is_reached() -> None:
+    sandbox = SandboxConfig(profile="contained", network=("example.org",), unix_sockets=("/nowhere",))
+    assert succeeding(sandbox) == MEANT | OWN_NETWORK | RESOURCES
 
 
 def test_what_is_granted_as_well_can_be_used() -> None:
