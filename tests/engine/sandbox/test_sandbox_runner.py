@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,20 @@ def test_it_returns_the_status_and_what_was_said(sandbox: Sandbox, table: Proces
     assert shell(runner, sandbox, "cat; echo more >&2; exit 3", b"given\n") == (3, "given\nmore\n")
     assert f"{MARK}=" in shell(runner, sandbox, "env")[1]
     assert groups(table) == set()
+
+
+def test_it_is_given_its_input_also_where_it_may_write_nothing(sandbox: Sandbox, table: ProcessTable) -> None:
+    system = ("/usr", "/bin", "/lib", "/lib64", "/etc")
+    contained = sandbox._replace(
+        profile="contained",
+        limits_files=True,
+        read=tuple(dict.fromkeys(map(os.path.realpath, system))),
+        links=tuple((path, os.readlink(path)) for path in system if os.path.islink(path)),
+        folder="/",
+    )
+    # As when nothing has asked for it before.
+    tempfile.tempdir = None
+    assert shell(SandboxRunner(table), contained, "cat", b"given\n") == (0, "given\n")
 
 
 def test_of_endless_output_the_end_is_kept(sandbox: Sandbox, table: ProcessTable) -> None:

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from mcp_workbench.engine.sandbox.of_server import enforce
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
@@ -53,14 +53,20 @@ class SandboxRunner:
     def run(self, sandbox: Sandbox, words: Sequence[str], given: bytes, folder: str | None) -> tuple[int, str]:
         """Run a program in a sandbox to its end. Returns its exit status and the end of what it said; a negative status
         if it did not end by itself. Blocks."""
+        import tempfile
+
         if self._is_cancelled:
             return -1, "cancelled"
         launch = enforce(sandbox).launch
         try:
-            # All of it in that thread: the children of the main thread are reaped as strays.
-            status, said = start_confined(
-                launch.confinement, lambda: self._run(launch, sandbox, words, given, folder or sandbox.folder)
-            )
+            # Here, because that thread cannot write where temporary files are.
+            with tempfile.TemporaryFile() as stdin:
+                stdin.write(given)
+                stdin.seek(0)
+                # All of it in that thread: the children of the main thread are reaped as strays.
+                status, said = start_confined(
+                    launch.confinement, lambda: self._run(launch, sandbox, words, stdin, folder or sandbox.folder)
+                )
         except (OSError, CannotConfine) as error:
             return -1, str(error)
         finally:
@@ -68,25 +74,21 @@ class SandboxRunner:
         return status, said.decode(errors="replace")
 
     def _run(
-        self, launch: Launch, sandbox: Sandbox, words: Sequence[str], given: bytes, folder: str | None
+        self, launch: Launch, sandbox: Sandbox, words: Sequence[str], stdin: IO[bytes], folder: str | None
     ) -> tuple[int, bytes]:
         import subprocess
-        import tempfile
 
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(given)
-            stdin.seek(0)
-            process = subprocess.Popen(
-                [*launch.wrapper, *words],
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**sandbox.environment, MARK: self._mark},
-                cwd=folder,
-                pass_fds=launch.descriptors,
-                start_new_session=True,
-                bufsize=0,
-            )
+        process = subprocess.Popen(
+            [*launch.wrapper, *words],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**sandbox.environment, MARK: self._mark},
+            cwd=folder,
+            pass_fds=launch.descriptors,
+            start_new_session=True,
+            bufsize=0,
+        )
         self._table.add(process.pid)
         self._group = process.pid
         try:
