@@ -28,6 +28,7 @@ from bench.instructions import (
     audited_instructions,
     counting_instructions,
     guarded_instructions,
+    http_counting_instructions,
     http_instructions,
     is_available,
     seeing_instructions,
@@ -36,7 +37,13 @@ from bench.instructions import (
 from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
 from bench.sandboxes import left_out, sandbox_bwrap, sandbox_start
-from bench.seeing import page_instructions, scrape_instructions, tracing_instructions
+from bench.seeing import (
+    everything_instructions,
+    page_instructions,
+    scrape_instructions,
+    top_instructions,
+    tracing_instructions,
+)
 from bench.shared import shared_in_flight, shared_memory, shared_sequential, shared_start_up
 from bench.startup import start_up
 from bench.subjects import Subject, Workshop
@@ -48,8 +55,8 @@ AUDIT_NAMES = ("audit", "audit-in-flight")
 # Only where valgrind is installed.
 COUNTED_NAMES = (
     *("instructions", "http-instructions", "guarded-instructions", "audit-instructions"),
-    *("counting-instructions", "seeing-instructions"),
-    *("page-instructions", "scrape-instructions", "tracing-instructions"),
+    *("counting-instructions", "http-counting-instructions", "seeing-instructions", "top-instructions"),
+    *("page-instructions", "scrape-instructions", "tracing-instructions", "everything-instructions"),
     "cluster-instructions",
 )
 SANDBOX_NAMES = ("sandbox-start", "sandbox-bwrap")
@@ -62,6 +69,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a first impression, not a result")
     parser.add_argument("--rounds", type=int, metavar="N", help="more of them on a noisy machine")
     parser.add_argument("--only", action="append", choices=NAMES, help="just this measurement; may be repeated")
+    parser.add_argument("--instructions", action="store_true", help="just what is counted by valgrind")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, samples included, to FILE")
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the marked section of a Markdown file")
     parser.add_argument("--plain", action="store_true", help="also measure the forwarder with asyncio and json")
@@ -73,8 +81,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="also measure another gateway; {config} becomes the path of an mcpServers file with ten echo servers",
     )
     options = parser.parse_args(arguments)
+    if options.instructions:
+        options.only = [*(options.only or ()), *COUNTED_NAMES]
     if options.write and (options.quick or options.only):
-        parser.error("--write records a whole run; leave out --quick and --only")
+        parser.error("--write records a whole run; leave out --quick, --instructions and --only")
     return options
 
 
@@ -118,6 +128,9 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "audit-instructions": lambda: audited_instructions(folder),
         "counting-instructions": lambda: counting_instructions(folder),
         "seeing-instructions": lambda: seeing_instructions(folder),
+        "http-counting-instructions": lambda: http_counting_instructions(folder),
+        "top-instructions": lambda: top_instructions(folder),
+        "everything-instructions": lambda: everything_instructions(folder),
         "page-instructions": lambda: page_instructions(folder),
         "scrape-instructions": lambda: scrape_instructions(folder),
         "tracing-instructions": lambda: tracing_instructions(folder),
@@ -125,18 +138,20 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
     }
     findings: list[Finding] = []
     for name in options.only or NAMES:
-        if name in COUNTED_NAMES and not is_available():
-            print(f"{name} is left out: valgrind is not installed", file=sys.stderr)
-            continue
-        if name == "cluster-instructions" and STATE_SERVER is None:
-            print(f"{name} is left out: neither valkey-server nor redis-server is installed", file=sys.stderr)
-            continue
-        if name in SANDBOX_NAMES and (reason := left_out(name)) is not None:
-            print(f"{name} is left out: {reason}", file=sys.stderr)
+        if (why := _why_left_out(name)) is not None:
+            print(f"{name} is left out: {why}", file=sys.stderr)
             continue
         print(f"measuring {name} …", file=sys.stderr)
         findings.append(measurements[name]())
     return findings
+
+
+def _why_left_out(name: str) -> str | None:
+    if name in COUNTED_NAMES and not is_available():
+        return "valgrind is not installed"
+    if name == "cluster-instructions" and STATE_SERVER is None:
+        return "neither valkey-server nor redis-server is installed"
+    return left_out(name) if name in SANDBOX_NAMES else None
 
 
 def main(arguments: list[str]) -> int:

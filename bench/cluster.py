@@ -29,6 +29,7 @@ from bench.instructions import (
     flat_call,
     http_command,
     make_calls,
+    with_script,
     write_config,
 )
 
@@ -73,10 +74,8 @@ def _workbench(state: str | None) -> Run:
             # A name of its own: other runs use the same server.
             cluster = {"state": state, "name": folder.name, "key": {"file": str(key)}}
             config.write_text(json.dumps({**settings, "cluster": cluster}))
-        command = list(http_command(prefix, config))
-        at = command.index("-m")
-        command[at : at + 2] = ["-c", STEADY]
-        with Listener(tuple(command), own, VALGRIND_START_DEADLINE) as listener:
+        command = with_script(http_command(prefix, config), STEADY)
+        with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
             with HttpCaller(listener.url, modern=False, token=token, legacy_version=UNPRIMED_VERSION) as caller:
                 caller.initialize()
                 return make_calls(caller, listener.pid, flat_call(), calls, least_seconds)

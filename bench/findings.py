@@ -18,6 +18,7 @@ WORKBENCH = "workbench"
 SHARED = "shared"
 AUDITED = "workbench with an audit"
 COUNTING = "workbench that counts calls"
+UNCOUNTED = "workbench that counts no calls"
 GUARDED = "workbench with a key, a policy and an audit"
 FORWARDED = "forwarder before a workbench"
 

@@ -15,12 +15,23 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.calls import IN_FLIGHT, TEXT
 from bench.client import BenchError, Call, Caller, StdioCaller
-from bench.findings import AUDITED, COUNTING, FORWARDER, GUARDED, WORKBENCH, Finding, Value, Verdict
+from bench.findings import (
+    AUDITED,
+    COUNTING,
+    FORWARDER,
+    GUARDED,
+    UNCOUNTED,
+    WORKBENCH,
+    Finding,
+    Value,
+    Verdict,
+)
 from bench.http_client import HttpCaller
 from bench.http_sessions import processor_seconds
 from bench.http_subjects import LEGACY_CLIENT, POLICY, Listener, make_key
@@ -49,6 +60,13 @@ COUNTING_TIMES: Final = 1.05
 LEGACY_FORWARDER: Final = "forwarder, legacy client"
 # Under valgrind the first call takes longer than a second, after which the next revision answers with a stream.
 UNPRIMED_VERSION: Final = "2025-06-18"
+# Over HTTP calls are always counted: only here not.
+UNCOUNTING: Final = (
+    "import sys; from mcp_workbench.app.runtime import CallCounting;"
+    "from mcp_workbench.engine.observe.call_figures import CallFigures;"
+    "CallCounting.start = lambda self: CallFigures();"
+    "from mcp_workbench.__main__ import main; sys.exit(main())"
+)
 SERVERS_COUNTED: Final = ("first", "second")
 TOOLBOX: Final = "bench"
 _NUMBERS: Final = itertools.count(1)
@@ -56,6 +74,8 @@ _NUMBERS: Final = itertools.count(1)
 # Sends that many calls to a process that was started with this prefix, for at least that many seconds, and ends it.
 # Returns how long it took.
 Run = Callable[[tuple[str, ...], Path, int, float], float]
+# Looks at the process with this id, in this folder.
+Looker = Callable[[int, Path], AbstractContextManager[None]]
 
 
 class Counted(NamedTuple):
@@ -170,6 +190,16 @@ def counting_instructions(folder: Path) -> Finding:
     return compared("counting-instructions", title, counted, "against the same without counting", COUNTING_TIMES)
 
 
+def http_counting_instructions(folder: Path) -> Finding:
+    """Over HTTP calls are always counted."""
+    counted = [
+        count(UNCOUNTED, http_workbench(is_counting=False), folder),
+        count(WORKBENCH, http_workbench(), folder),
+    ]
+    title = "instructions of a call over HTTP that is counted"
+    return compared("http-counting-instructions", title, counted, "against the same without counting", COUNTING_TIMES)
+
+
 def seeing_instructions(folder: Path) -> Finding:
     """The same beside an audit, which learns of the same ends."""
     counted = [
@@ -207,12 +237,17 @@ def stdio_forwarder(in_flight: int = 1) -> Run:
     return run
 
 
+def nobody(pid: int, folder: Path) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 def stdio_workbench(
     in_flight: int = 1,
     *,
     is_audited: bool = False,
     is_counting: bool = False,
     traces: tuple[str, float] | None = None,
+    looker: Looker = nobody,
 ) -> Run:
     """`traces`: the address of a collector, and the part of calls that is traced."""
 
@@ -221,7 +256,8 @@ def stdio_workbench(
         command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
         with StdioCaller(command, environment=environment(folder)) as caller:
             caller.initialize()
-            return make_calls(caller, caller.pid, use_tool(), calls, least_seconds, in_flight=in_flight)
+            with looker(caller.pid, folder):
+                return make_calls(caller, caller.pid, use_tool(), calls, least_seconds, in_flight=in_flight)
 
     return run
 
@@ -238,12 +274,16 @@ def http_forwarder(*, modern: bool = True) -> Run:
     return run
 
 
-def http_workbench(in_flight: int = 1, *, modern: bool = True, is_guarded: bool = False) -> Run:
+def http_workbench(
+    in_flight: int = 1, *, modern: bool = True, is_guarded: bool = False, is_counting: bool = True
+) -> Run:
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
         own = environment(folder)
         token = make_key(own) if is_guarded else ""
         config = write_config(folder, in_toolbox=False, audit=is_guarded, policy=POLICY if is_guarded else ())
         command = http_command(prefix, config, *(() if is_guarded else ("--no-token",)))
+        if not is_counting:
+            command = with_script(command, UNCOUNTING)
         with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
             with HttpCaller(listener.url, modern=modern, token=token, legacy_version=UNPRIMED_VERSION) as caller:
                 if not modern:
@@ -256,6 +296,12 @@ def http_workbench(in_flight: int = 1, *, modern: bool = True, is_guarded: bool 
 def http_command(prefix: tuple[str, ...], config: Path, *options: str) -> tuple[str, ...]:
     serve = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--http", "127.0.0.1:0")
     return (*serve, *options, "--face", "flat", "--config", str(config))
+
+
+def with_script(command: tuple[str, ...], script: str) -> tuple[str, ...]:
+    """The command with this script in place of the module that it runs."""
+    at = command.index("-m")
+    return (*command[:at], "-c", script, *command[at + 2 :])
 
 
 def flat_call() -> Call:
@@ -272,7 +318,7 @@ def environment(folder: Path) -> dict[str, str]:
     """Ours, with folders of its own, and with the same order of sets in every run."""
     ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     own = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CACHE", "STATE", "DATA", "CONFIG")}
-    return {**ours, **own, "PYTHONHASHSEED": "1"}
+    return {**ours, **own, "XDG_RUNTIME_DIR": str(folder), "PYTHONHASHSEED": "1"}
 
 
 def write_config(
@@ -324,6 +370,8 @@ def make_calls(
         for _ in range(calls // between[0]):
             caller.latencies(call, between[0])
             between[1]()
+        if rest := calls % between[0]:
+            caller.latencies(call, rest)
     elif in_flight == 1:
         caller.latencies(call, calls)
     else:

@@ -1,5 +1,5 @@
-"""What it costs to look at a workbench: a page that is open, with and without what it keeps of calls, a Prometheus that
-asks for figures, and traces. In instructions of a call, counted by valgrind.
+"""What it costs to look at a workbench: `top`, a page that is open, with and without what it keeps of calls, a
+Prometheus that asks for figures, traces, and all of that together. In instructions of a call, counted by valgrind.
 
 Owns who looks. Knows nothing about how instructions are counted (`instructions`).
 """
@@ -7,8 +7,12 @@ Owns who looks. Knows nothing about how instructions are counted (`instructions`
 from __future__ import annotations
 
 import http.client
+import json
+import os
 import re
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,10 +21,11 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 from bench.client import BenchError
-from bench.findings import COUNTING, Finding
+from bench.findings import COUNTING, UNCOUNTED, WORKBENCH, Finding
 from bench.http_client import HttpCaller
 from bench.http_subjects import Listener, make_key
 from bench.instructions import (
+    UNCOUNTING,
     VALGRIND_START_DEADLINE,
     Run,
     compared,
@@ -30,6 +35,7 @@ from bench.instructions import (
     http_command,
     make_calls,
     stdio_workbench,
+    with_script,
     write_config,
 )
 
@@ -40,12 +46,36 @@ TRACED_TIMES: Final = 1.05
 KEYED: Final = "workbench with a key"
 OPEN_PAGE: Final = "the same with an open page that keeps nothing of calls"
 CAPTURING_PAGE: Final = "the same with an open page that keeps arguments and results"
-SCRAPED: Final = "the same, asked for its metrics after every 100 calls"
-# Prometheus asks every 15 s by default; this is as often as for seven calls a second.
-CALLS_PER_SCRAPE: Final = 100
+# Prometheus asks every 15 s by default; this is as often as for 67 calls a second. A call takes milliseconds under
+# valgrind, so the real interval would say as little as none.
+CALLS_PER_SCRAPE: Final = 1000
+SCRAPED: Final = f"the same, asked for its metrics after every {CALLS_PER_SCRAPE:,} calls"
+TOPPED: Final = "the same while `top` shows it"
+TRACED_PART: Final = 0.1
+EVERYTHING: Final = "the same with metrics, a tenth of calls traced, and an open page that keeps content"
+TOP_INTERVAL: Final = 1.0
 _KEY_OF_PAGE: Final = re.compile(rb'name="page-key" content="([^"]+)"')
 
 Looking = Callable[[str, str], AbstractContextManager[Callable[[], None]]]
+
+
+def top_instructions(folder: Path) -> Finding:
+    """Over stdio, where calls are counted only while somebody looks."""
+    counted = [count(WORKBENCH, stdio_workbench(), folder), count(TOPPED, stdio_workbench(looker=_top), folder)]
+    title = "instructions of a call while `top` runs"
+    return compared("top-instructions", title, counted, "against the same without", SEEN_TIMES)
+
+
+def everything_instructions(folder: Path) -> Finding:
+    """All that a workbench can show of calls, against one that does not even count them."""
+    with _collector() as address:
+        everything = _watched(_open_page, metrics=True, traces=(address, TRACED_PART))
+        counted = [
+            count(f"{UNCOUNTED}, with a key", _watched(_nobody, is_counting=False), folder),
+            count(EVERYTHING, everything, folder),
+        ]
+    title = "instructions of a call while everything is shown"
+    return compared("everything-instructions", title, counted, "against the same without counting", SEEN_TIMES)
 
 
 def page_instructions(folder: Path) -> Finding:
@@ -61,7 +91,7 @@ def page_instructions(folder: Path) -> Finding:
 
 def scrape_instructions(folder: Path) -> Finding:
     counted = [count(KEYED, _watched(_nobody), folder), count(SCRAPED, _watched(_scraping), folder)]
-    title = f"instructions of a call, with one request for metrics in {CALLS_PER_SCRAPE} calls"
+    title = f"instructions of a call, with one request for metrics in {CALLS_PER_SCRAPE:,} calls"
     return compared("scrape-instructions", title, counted, "against the same without", SEEN_TIMES)
 
 
@@ -69,19 +99,29 @@ def tracing_instructions(folder: Path) -> Finding:
     """Over stdio, where nothing else is counted; the thread that sends spans is included."""
     with _collector() as address:
         counted = [count(COUNTING, stdio_workbench(is_counting=True), folder)]
-        for part in (0.1, 0.0, 1.0):
+        for part in (TRACED_PART, 0.0, 1.0):
             run = stdio_workbench(is_counting=True, traces=(address, part))
             counted.append(count(f"the same, {part:.0%} of calls traced", run, folder))
     title = "instructions of a call with traces"
     return compared("tracing-instructions", title, counted, "10 % traced, against counting alone", TRACED_TIMES)
 
 
-def _watched(looking: Looking, capture: str = "redacted") -> Run:
+def _watched(
+    looking: Looking,
+    capture: str = "redacted",
+    *,
+    is_counting: bool = True,
+    metrics: bool = False,
+    traces: tuple[str, float] | None = None,
+) -> Run:
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
         own = environment(folder)
         token = make_key(own)
-        config = write_config(folder, in_toolbox=False, page={"capture": capture})
-        with Listener(http_command(prefix, config), own, VALGRIND_START_DEADLINE) as listener:
+        config = write_config(folder, in_toolbox=False, page={"capture": capture}, metrics=metrics, traces=traces)
+        command = http_command(prefix, config)
+        if not is_counting:
+            command = with_script(command, UNCOUNTING)
+        with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
             with HttpCaller(listener.url, token=token) as caller, looking(listener.url, token) as look:
                 return make_calls(caller, listener.pid, flat_call(), calls, least_seconds, (CALLS_PER_SCRAPE, look))
 
@@ -93,6 +133,43 @@ def _watched(looking: Looking, capture: str = "redacted") -> Run:
 
 def _nobody(url: str, token: str) -> AbstractContextManager[Callable[[], None]]:
     return nullcontext(lambda: None)
+
+
+@contextmanager
+def _top(pid: int, folder: Path) -> Iterator[None]:
+    """Asks what `top` asks, as often."""
+    path = folder / f"mcp-workbench-{os.getuid()}" / f"{pid}.watch.sock"
+    deadline = time.monotonic() + VALGRIND_START_DEADLINE
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise BenchError("`top` finds no workbench")
+        time.sleep(TOP_INTERVAL / 10)
+    is_over = threading.Event()
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(VALGRIND_START_DEADLINE)
+        link.connect(str(path))
+        with link.makefile("rwb") as stream:
+
+            def look() -> int:
+                """How many calls it shows."""
+                stream.write(b'{"do":"look"}\n')
+                stream.flush()
+                return sum(each["calls"] for each in json.loads(stream.readline())["figures"].values())
+
+            def keep_looking() -> None:
+                while not is_over.wait(TOP_INTERVAL):
+                    look()
+
+            look()
+            looker = threading.Thread(target=keep_looking, daemon=True)
+            looker.start()
+            try:
+                yield
+            finally:
+                is_over.set()
+                looker.join()
+            if not look():
+                raise BenchError("`top` saw no call")
 
 
 @contextmanager

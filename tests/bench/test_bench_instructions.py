@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import http.client
+import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from bench import instructions
+from bench import instructions, seeing
 from bench.__main__ import COUNTED_NAMES, NAMES, parse, run
-from bench.client import BenchError
+from bench.client import BenchError, Call
 from bench.findings import GUARDED, WORKBENCH
-from bench.instructions import Counted, count
+from bench.instructions import Counted, count, use_tool
 
 START = 5_000_000
 FORKED = 40_000
@@ -84,6 +90,48 @@ def test_without_valgrind_the_rest_is_measured(
     assert run(parse(only), tmp_path) == []
     assert re.findall(r"(\S+) is left out: valgrind is not installed", capsys.readouterr().err) == list(COUNTED_NAMES)
     assert set(COUNTED_NAMES) < set(NAMES)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("is_counting", [True, False])
+def test_calls_over_http_are_counted_unless_the_bench_forbids_it(tmp_path: Path, is_counting: bool) -> None:
+    calls = 0.0
+
+    @contextmanager
+    def counted(url: str, token: str) -> Iterator[Callable[[], None]]:
+        nonlocal calls
+        yield lambda: None
+        link = http.client.HTTPConnection(urlsplit(url).netloc)
+        link.request("GET", "/metrics", headers={"authorization": f"Bearer {token}"})
+        lines = link.getresponse().read().decode().splitlines()
+        link.close()
+        found = [line for line in lines if line.startswith("mcp_server_operation_duration_seconds_count")]
+        calls = sum(float(line.rpartition(" ")[2]) for line in found)
+
+    seeing._watched(counted, is_counting=is_counting)((), tmp_path, 3, 0)
+    assert calls == (instructions.WARM_UP_CALLS + 3 if is_counting else 0)
+
+
+@pytest.mark.processes
+def test_top_sees_the_calls_that_it_is_measured_with(tmp_path: Path) -> None:
+    # Raises if it saw none.
+    instructions.stdio_workbench(looker=seeing._top)((), tmp_path, 3, 0)
+
+
+def test_as_many_calls_are_made_as_are_counted_whatever_happens_between_them() -> None:
+    made: list[int] = []
+    between: list[str] = []
+
+    class Counting:
+        def latencies(self, call: Call, count: int) -> list[float]:
+            made.append(count)
+            return []
+
+    caller: Any = Counting()
+    for calls, times in ((300, 0), (1300, 1)):
+        made.clear()
+        instructions.make_calls(caller, os.getpid(), use_tool(), calls, 0, (1000, lambda: between.append("")))
+        assert sum(made) == calls + instructions.WARM_UP_CALLS and len(between) == times
 
 
 @pytest.mark.processes
