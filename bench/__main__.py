@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench.against import comparison, side_by_side
 from bench.audit import audited_in_flight, audited_sequential
 from bench.calls import QUICK, Effort, in_flight, large_result, sequential
 from bench.client import BenchError
@@ -80,26 +81,71 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="NAME=COMMAND",
         help="also measure another gateway; {config} becomes the path of an mcpServers file with ten echo servers",
     )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="PATH",
+        help="measure another work tree in turn with this one, and print both side by side",
+    )
     options = parser.parse_args(arguments)
     if options.instructions:
         options.only = [*(options.only or ()), *COUNTED_NAMES]
     if options.write and (options.quick or options.only):
         parser.error("--write records a whole run; leave out --quick, --instructions and --only")
+    if options.against and (options.write or options.json):
+        parser.error("--against prints a comparison; leave out --write and --json")
+    if options.against and not (options.against / "src" / "mcp_workbench").is_dir():
+        parser.error(f"--against {options.against}: no work tree of the workbench")
     return options
 
 
 def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
-    workshop = Workshop(folder)
+    measurements, findings = _measurements(options, folder, _effort(options)), []
+    for name in _names(options):
+        print(f"measuring {name} …", file=sys.stderr)
+        findings.append(measurements[name]())
+    return findings
+
+
+def compare(options: argparse.Namespace, folder: Path) -> str:
+    """This work tree and another one, side by side."""
+    effort = _effort(options)
+    # Each tree has two turns.
+    half = effort._replace(rounds=(effort.rounds + 1) // 2, spawns=(effort.spawns + 1) // 2)
+    measurements = _measurements(options, folder, half)
+    # Sandboxes are started in this process.
+    names = [name for name in _names(options) if name not in SANDBOX_NAMES]
+    measured = side_by_side(
+        names, lambda name: measurements[name](), options.against.resolve(), lambda name: name not in COUNTED_NAMES
+    )
+    return comparison(measured)
+
+
+def _effort(options: argparse.Namespace) -> Effort:
     effort = QUICK if options.quick else Effort()
-    if options.rounds:
-        effort = effort._replace(rounds=options.rounds)
+    return effort._replace(rounds=options.rounds) if options.rounds else effort
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    """What is to be measured and can be."""
+    names = []
+    for name in options.only or NAMES:
+        if (why := _why_left_out(name)) is None:
+            names.append(name)
+        else:
+            print(f"{name} is left out: {why}", file=sys.stderr)
+    return names
+
+
+def _measurements(options: argparse.Namespace, folder: Path, effort: Effort) -> dict[str, Callable[[], Finding]]:
+    workshop = Workshop(folder)
 
     def subjects() -> list[Subject]:
         plain = [workshop.forwarder(plain=True)] if options.plain else []
         others = [workshop.also(description) for description in options.also]
         return [workshop.direct(), workshop.forwarder(), workshop.workbench(), *plain, *others]
 
-    measurements: dict[str, Callable[[], Finding]] = {
+    return {
         "sequential": lambda: sequential(subjects(), effort),
         "in-flight": lambda: in_flight(subjects(), effort),
         "start-up": lambda: start_up(subjects(), effort),
@@ -136,14 +182,6 @@ def run(options: argparse.Namespace, folder: Path) -> list[Finding]:
         "tracing-instructions": lambda: tracing_instructions(folder),
         "cluster-instructions": lambda: cluster_instructions(folder),
     }
-    findings: list[Finding] = []
-    for name in options.only or NAMES:
-        if (why := _why_left_out(name)) is not None:
-            print(f"{name} is left out: {why}", file=sys.stderr)
-            continue
-        print(f"measuring {name} …", file=sys.stderr)
-        findings.append(measurements[name]())
-    return findings
 
 
 def _why_left_out(name: str) -> str | None:
@@ -164,6 +202,9 @@ def main(arguments: list[str]) -> int:
     machine, reason = describe_machine(), doubt()
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            if options.against:
+                print(compare(options, Path(folder)), end="")
+                return 0
             findings = run(options, Path(folder))
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)

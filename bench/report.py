@@ -66,8 +66,8 @@ def value_rows(findings: Sequence[Finding]) -> Rows:
 def text_report(findings: Sequence[Finding], machine: Mapping[str, str], date: str) -> str:
     """Both tables in aligned columns."""
     about = "\n".join(f"{key}: {value}" for key, value in {**machine, "date": date}.items())
-    values = _aligned([VALUE_HEADINGS, *value_rows(findings)])
-    targets = _aligned([TARGET_HEADINGS, *target_rows(findings)])
+    values = aligned([VALUE_HEADINGS, *value_rows(findings)])
+    targets = aligned([TARGET_HEADINGS, *target_rows(findings)])
     return f"{about}\n\n{values}\n\n{targets}\n"
 
 
@@ -129,7 +129,7 @@ def _mark(verdict: Verdict) -> str:
     return "pass" if verdict.passed else "MISSED"
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
