@@ -144,7 +144,8 @@ class Workshop:
         config = {
             name: {
                 "description": f"Echo servers of `{name}`.",
-                "mcpServers": {each: _server(server) for each in servers},
+                # Large results are measured whole.
+                "mcpServers": {each: {**_server(server), "resultBudget": None} for each in servers},
             }
             for name, servers in toolboxes.items()
         }
