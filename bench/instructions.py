@@ -74,8 +74,10 @@ _NUMBERS: Final = itertools.count(1)
 # Sends that many calls to a process that was started with this prefix, for at least that many seconds, and ends it.
 # Returns how long it took.
 Run = Callable[[tuple[str, ...], Path, int, float], float]
+# After how many calls something else is done, and what.
+Between = tuple[int, Callable[[], object]]
 # Looks at the process with this id, in this folder.
-Looker = Callable[[int, Path], AbstractContextManager[None]]
+Looker = Callable[[int, Path], AbstractContextManager[Between | None]]
 
 
 class Counted(NamedTuple):
@@ -237,7 +239,7 @@ def stdio_forwarder(in_flight: int = 1) -> Run:
     return run
 
 
-def nobody(pid: int, folder: Path) -> AbstractContextManager[None]:
+def nobody(pid: int, folder: Path) -> AbstractContextManager[Between | None]:
     return nullcontext()
 
 
@@ -256,8 +258,8 @@ def stdio_workbench(
         command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
         with StdioCaller(command, environment=environment(folder)) as caller:
             caller.initialize()
-            with looker(caller.pid, folder):
-                return make_calls(caller, caller.pid, use_tool(), calls, least_seconds, in_flight=in_flight)
+            with looker(caller.pid, folder) as between:
+                return make_calls(caller, caller.pid, use_tool(), calls, least_seconds, between, in_flight=in_flight)
 
     return run
 
@@ -358,11 +360,10 @@ def make_calls(
     call: Call,
     calls: int,
     least_seconds: float,
-    between: tuple[int, Callable[[], None]] | None = None,
+    between: Between | None = None,
     *,
     in_flight: int = 1,
 ) -> float:
-    """`between`: after how many calls something else is done, and what."""
     caller.latencies(call, WARM_UP_CALLS)
     _settle(pid)
     start = time.monotonic()

@@ -27,6 +27,7 @@ from bench.http_subjects import Listener, make_key
 from bench.instructions import (
     UNCOUNTING,
     VALGRIND_START_DEADLINE,
+    Between,
     Run,
     compared,
     count,
@@ -50,10 +51,12 @@ CAPTURING_PAGE: Final = "the same with an open page that keeps arguments and res
 # valgrind, so the real interval would say as little as none.
 CALLS_PER_SCRAPE: Final = 1000
 SCRAPED: Final = f"the same, asked for its metrics after every {CALLS_PER_SCRAPE:,} calls"
-TOPPED: Final = "the same while `top` shows it"
+# `top` asks every second; this is as often as at 1,000 calls a second.
+CALLS_PER_LOOK: Final = 1000
+TOPPED: Final = f"the same, shown by `top` after every {CALLS_PER_LOOK:,} calls"
 TRACED_PART: Final = 0.1
 EVERYTHING: Final = "the same with metrics, a tenth of calls traced, and an open page that keeps content"
-TOP_INTERVAL: Final = 1.0
+SOCKET_INTERVAL: Final = 0.1
 _KEY_OF_PAGE: Final = re.compile(rb'name="page-key" content="([^"]+)"')
 
 Looking = Callable[[str, str], AbstractContextManager[Callable[[], None]]]
@@ -62,7 +65,7 @@ Looking = Callable[[str, str], AbstractContextManager[Callable[[], None]]]
 def top_instructions(folder: Path) -> Finding:
     """Over stdio, where calls are counted only while somebody looks."""
     counted = [count(WORKBENCH, stdio_workbench(), folder), count(TOPPED, stdio_workbench(looker=_top), folder)]
-    title = "instructions of a call while `top` runs"
+    title = f"instructions of a call while `top` runs, with one look in {CALLS_PER_LOOK:,} calls"
     return compared("top-instructions", title, counted, "against the same without", SEEN_TIMES)
 
 
@@ -136,15 +139,14 @@ def _nobody(url: str, token: str) -> AbstractContextManager[Callable[[], None]]:
 
 
 @contextmanager
-def _top(pid: int, folder: Path) -> Iterator[None]:
-    """Asks what `top` asks, as often."""
+def _top(pid: int, folder: Path) -> Iterator[Between]:
+    """Asks what `top` asks."""
     path = folder / f"mcp-workbench-{os.getuid()}" / f"{pid}.watch.sock"
     deadline = time.monotonic() + VALGRIND_START_DEADLINE
     while not path.exists():
         if time.monotonic() > deadline:
             raise BenchError("`top` finds no workbench")
-        time.sleep(TOP_INTERVAL / 10)
-    is_over = threading.Event()
+        time.sleep(SOCKET_INTERVAL)
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(VALGRIND_START_DEADLINE)
         link.connect(str(path))
@@ -156,18 +158,8 @@ def _top(pid: int, folder: Path) -> Iterator[None]:
                 stream.flush()
                 return sum(each["calls"] for each in json.loads(stream.readline())["figures"].values())
 
-            def keep_looking() -> None:
-                while not is_over.wait(TOP_INTERVAL):
-                    look()
-
             look()
-            looker = threading.Thread(target=keep_looking, daemon=True)
-            looker.start()
-            try:
-                yield
-            finally:
-                is_over.set()
-                looker.join()
+            yield CALLS_PER_LOOK, look
             if not look():
                 raise BenchError("`top` saw no call")
 

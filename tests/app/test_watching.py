@@ -107,13 +107,13 @@ async def test_whoever_does_not_look_at_calls_has_none_counted(tmp_path: Path) -
         link, looking = await watched.join(), await watched.join()
         for request in ("lines", "log", "page"):
             await ask(link, do=request)
-        assert (watched.counting, watched.figures.is_watched) == ([], False)
+        assert (watched.counting, watched.figures.has_collectors) == ([], False)
         await ask(looking, do="look")
-        assert (watched.counting, watched.figures.is_watched) == ([True], True)
+        assert (watched.counting, watched.figures.has_collectors) == ([True], True)
         looking[1].write_eof()
         assert await looking[0].read() == b""
         await ask(link, do="lines")
-        assert (watched.counting, watched.figures.is_watched) == ([True, False], False)
+        assert (watched.counting, watched.figures.has_collectors) == ([True, False], False)
         link[1].close()
         looking[1].close()
 

@@ -94,7 +94,7 @@ class Watching:
         self._watchers = 0
         # Those that have asked for calls, which each call pays for: whoever follows a log does not.
         self._lookers = 0
-        self._unsubscribe: Callable[[], None] = lambda: None
+        self._stop_collecting: Callable[[], None] = lambda: None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it closes."""
@@ -131,12 +131,12 @@ class Watching:
         if self._lookers == 1:
             self._recent = RecentCalls()
             self._figures = self._count_calls()
-            self._unsubscribe = self._figures.subscribe(self._recent)
+            self._stop_collecting = self._figures.collect(self._recent.ended)
 
     def _end_looking(self) -> None:
         self._lookers -= 1
         if not self._lookers:
-            self._unsubscribe()
+            self._stop_collecting()
             self._stop_counting()
             self._day = None
 

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from mcp_workbench.engine.observe.call_figures import CallFigures
+from mcp_workbench.engine.observe.recent_calls import MAX_RECENT_CALLS, MAX_UNSEEN_CALLS, RecentCalls
+from mcp_workbench.engine.steps import EndKind, UncheckedPassage
+from tests.engine.observe.test_call_figures import OK, origin
 
-from mcp_workbench.engine.observe.call_record import CallRecord
-from mcp_workbench.engine.observe.recent_calls import MAX_RECENT_CALLS, RecentCalls
 
+class Observed:
+    """Figures whose calls `top` is shown."""
 
-def ended(recent: RecentCalls, item: str, **more: Any) -> None:
-    found = {"server": "s", "end": "ok", **more}
-    recent.ended(
-        CallRecord(
-            id=1, at=100.0, arrived=0.5, sent=1.0, ended=1.5, principal="", client="cursor", session=0, peer="",
-            toolbox="box", method="tools/call", item=item, state="ended", meta=b"x" * 1000, **found,
-        )
-    )  # fmt: skip
+    def __init__(self) -> None:
+        self.figures, self.recent = CallFigures(), RecentCalls()
+        self.figures.collect(self.recent.ended)
+
+    def call(self, item: str, server: str = "s", kind: EndKind = "result", payload: bytes = OK) -> None:
+        request = origin(item, server=server)
+        UncheckedPassage(None, self.figures, request, b"x" * 1000, None, 1.0).end(kind, payload)
 
 
 def test_calls_are_remembered_with_who_made_them_and_why_they_failed() -> None:
-    recent = RecentCalls()
-    ended(recent, "one")
-    ended(recent, "to all servers", server="")
-    ended(recent, f"memo://a/ghp_{'a' * 36}", end="error", reason="no such key: secret")
-    first, second = recent.calls(lambda text: text.replace("secret", "***"))
-    assert (first["item"], first["client"], first["seconds"], first["reason"]) == ("one", "cursor", 1.0, "")
-    assert second["reason"] == "no such key: ***" and "ghp_a" not in second["item"]
+    observed = Observed()
+    observed.call("one")
+    observed.call("to all servers", server="")
+    observed.call(f"memo://a/ghp_{'a' * 36}", kind="error", payload=b'{"code":5,"message":"no such key: secret"}')
+    first, second = observed.recent.calls(lambda text: text.replace("secret", "***"))
+    assert (first["item"], first["client"], first["end"], first["reason"]) == ("one", "an editor", "ok", "")
+    assert first["seconds"] > 0 and first["bytesIn"] == 1001
+    assert second["reason"] == "no such key: ***" and second["errorCode"] == 5 and "ghp_a" not in second["item"]
+    assert [each["id"] for each in observed.recent.calls(str)] == [first["id"], second["id"]]
 
 
 def test_only_the_latest_are_kept_and_nothing_of_what_was_sent() -> None:
-    recent = RecentCalls()
-    for number in range(MAX_RECENT_CALLS + 10):
-        ended(recent, str(number))
-    found = recent.calls(str)
-    assert [each["item"] for each in found] == [str(number) for number in range(10, MAX_RECENT_CALLS + 10)]
-    assert "x" * 100 not in str(found)
+    observed = Observed()
+    for number in range(calls := MAX_UNSEEN_CALLS + 10):
+        observed.call(str(number))
+    found = observed.recent.calls(str)
+    assert [each["item"] for each in found] == [str(number) for number in range(calls - MAX_RECENT_CALLS, calls)]
+    assert "x" * 100 not in str(found) and not observed.recent.ended.take()
+
+
+def test_requests_to_all_servers_displace_no_calls() -> None:
+    observed = Observed()
+    observed.call("one")
+    for _ in range(MAX_RECENT_CALLS + 10):
+        observed.call("level", server="")
+    assert [each["item"] for each in observed.recent.calls(str)] == ["one"]

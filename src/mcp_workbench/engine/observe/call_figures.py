@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 from mcp_workbench.engine.jsonrpc.messages import Part, encode, read_error
 from mcp_workbench.engine.observe.call_record import CallEnd, CallListener, CallRecord, client_name, tool_error_text
 from mcp_workbench.engine.observe.day_ring import BUCKET_SECONDS, Bucket, DayRing, OutlineStep
-from mcp_workbench.engine.observe.ended_calls import EndedCalls
+from mcp_workbench.engine.observe.ended_calls import EndedCall, EndedCalls
 from mcp_workbench.engine.steps import (
     MAX_SEARCHED_ANSWER_BYTES,
     AnyPassage,
@@ -577,18 +577,7 @@ class CallFigures:
         record = self._record_of(passage)
         del self._records[passage]
         self._be_quiet()
-        record.state, record.end, record.ended = "ended", end, ended
-        record.sent = sent_at(passage)
-        record.bytes_out = size
-        record.error_code = passage.failure_code
-        if kind == "error":
-            error = read_error(b"".join(payload))
-            record.error_code = error.code if passage.failure_code is None else passage.failure_code
-            record.reason = error.message[:MAX_REASON]
-        elif end == "tool_error":
-            record.reason = tool_error_text(b"".join(payload))[:MAX_REASON]
-        if isinstance(passage, Passage):
-            record.rule = ", ".join(rule for rule in passage.rules if rule)
+        _note_end(record, (passage, kind, end, payload, size, ended))
         self._tell("ended", record)
 
     # ── the day ──
@@ -656,30 +645,9 @@ class CallFigures:
     def _record_of(self, passage: AnyPassage) -> CallRecord:
         record = self._records.get(passage)
         if record is None:
-            record = self._records[passage] = self._new_record(passage)
+            record = self._records[passage] = _new_record(passage)
             self._quiet_until = 0.0
         return record
-
-    def _new_record(self, passage: AnyPassage) -> CallRecord:
-        origin = passage.origin
-        meta = origin.meta if isinstance(passage, Passage) else passage.meta
-        return CallRecord(
-            id=call_id(passage),
-            at=time.time() - (monotonic() - passage.arrived),
-            arrived=passage.arrived,
-            sent=sent_at(passage),
-            principal=origin.principal,
-            client=client_name(origin.client),
-            session=origin.session,
-            peer=origin.peer,
-            toolbox=origin.toolbox,
-            server=origin.server,
-            method=origin.method,
-            item=origin.item,
-            state=state_of(passage),
-            bytes_in=len(passage.body) + 1,
-            meta=None if meta is None else bytes(meta),
-        )
 
     def _tell(self, what: Literal["begun", "changed", "ended"], record: CallRecord) -> None:
         for listener in self._listeners:
@@ -702,6 +670,51 @@ def _end_of(passage: Passage, outcome: Outcome) -> CallEnd:
     if outcome.decision == "denied":
         return "needs_approval" if passage.needs_approval else "refused"
     return passage.failure or ("tool_error" if outcome.is_tool_error else _END_OF[outcome.kind])
+
+
+def record_of(call: EndedCall) -> CallRecord:
+    """A call that has ended, as a listener would have been told of it."""
+    record = _new_record(call[0])
+    _note_end(record, call)
+    return record
+
+
+def _new_record(passage: AnyPassage) -> CallRecord:
+    origin = passage.origin
+    meta = origin.meta if isinstance(passage, Passage) else passage.meta
+    return CallRecord(
+        id=call_id(passage),
+        at=time.time() - (monotonic() - passage.arrived),
+        arrived=passage.arrived,
+        sent=sent_at(passage),
+        principal=origin.principal,
+        client=client_name(origin.client),
+        session=origin.session,
+        peer=origin.peer,
+        toolbox=origin.toolbox,
+        server=origin.server,
+        method=origin.method,
+        item=origin.item,
+        state=state_of(passage),
+        bytes_in=len(passage.body) + 1,
+        meta=None if meta is None else bytes(meta),
+    )
+
+
+def _note_end(record: CallRecord, call: EndedCall) -> None:
+    passage, kind, end, payload, size, ended = call
+    record.state, record.end, record.ended = "ended", end, ended
+    record.sent = sent_at(passage)
+    record.bytes_out = size
+    record.error_code = passage.failure_code
+    if kind == "error":
+        error = read_error(b"".join(payload))
+        record.error_code = error.code if passage.failure_code is None else passage.failure_code
+        record.reason = error.message[:MAX_REASON]
+    elif end == "tool_error":
+        record.reason = tool_error_text(b"".join(payload))[:MAX_REASON]
+    if isinstance(passage, Passage):
+        record.rule = ", ".join(rule for rule in passage.rules if rule)
 
 
 def state_of(passage: AnyPassage) -> Literal["waiting", "held", "sent"]:

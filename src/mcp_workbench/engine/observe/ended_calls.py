@@ -22,11 +22,12 @@ EndedCall = tuple[AnyPassage, str, CallEnd, tuple[Part, ...], int, float]
 class EndedCalls:
     """What one listener has not taken yet."""
 
-    __slots__ = ("_bytes", "_calls", "_on_full")
+    __slots__ = ("_bytes", "_calls", "_most", "_on_full")
 
-    def __init__(self, on_full: Callable[[], None]) -> None:
-        """`on_full`: takes them at once."""
+    def __init__(self, on_full: Callable[[], None], most: int = MAX_ENDED_CALLS) -> None:
+        """`on_full`: takes them at once. `most`: how many there may be until then."""
         self._on_full = on_full
+        self._most = most
         self._calls: list[EndedCall] = []
         self._bytes = 0
 
@@ -34,7 +35,7 @@ class EndedCalls:
         calls = self._calls
         calls.append(call)
         self._bytes += len(call[0].body) + call[4]
-        if self._bytes > MAX_ENDED_BYTES or len(calls) >= MAX_ENDED_CALLS:
+        if self._bytes > MAX_ENDED_BYTES or len(calls) >= self._most:
             self._on_full()
 
     def take(self) -> list[EndedCall]:

@@ -1,37 +1,43 @@
-"""The latest calls, for `top`: listens to calls only while somebody looks. Bounded."""
+"""The latest calls, for `top`: described when somebody looks, so that a call itself pays for one tuple. Bounded."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from mcp_workbench.engine.config.redact import without_keys
-from mcp_workbench.engine.observe.call_record import CallRecord
+from mcp_workbench.engine.observe.call_figures import record_of
+from mcp_workbench.engine.observe.ended_calls import EndedCalls
 
 # Of all servers: those of one are looked for among them.
 MAX_RECENT_CALLS: Final = 200
+# Calls that have ended since somebody looked, of which all but the latest are dropped: one or two megabytes.
+MAX_UNSEEN_CALLS: Final = 5000
 
 
 class RecentCalls:
-    """Listens to the calls of all servers of a process (`call_record.CallListener`)."""
+    """The calls of all servers of a process, from when its `ended` is told of them (`CallFigures.collect`)."""
 
     def __init__(self) -> None:
+        self.ended = EndedCalls(self._describe, MAX_UNSEEN_CALLS)
         self._last: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_CALLS)
 
     def calls(self, redact: Callable[[str], str]) -> list[dict[str, Any]]:
         """The latest calls that have ended, oldest first."""
-        # A URI may hold a key.
-        return [call | {name: without_keys(redact(call[name])) for name in ("item", "reason")} for call in self._last]
+        self._describe()
 
-    def begun(self, call: CallRecord) -> None:
-        """Only ends count."""
+        # A URI may hold a key. Most calls are about the same few items.
+        @cache
+        def shown(text: str) -> str:
+            return without_keys(redact(text))
 
-    def changed(self, call: CallRecord) -> None:
-        """Only ends count."""
+        return [call | {name: shown(call[name]) for name in ("item", "reason")} for call in self._last]
 
-    def ended(self, call: CallRecord) -> None:
+    def _describe(self) -> None:
         # Requests to all servers name none.
-        if call.server:
+        named = [each for each in self.ended.take() if each[0].origin.server]
+        for record in map(record_of, named[-MAX_RECENT_CALLS:]):
             # Not the record, which may hold a long `_meta`.
-            self._last.append(call.as_json() | {"reason": call.reason})
+            self._last.append(record.as_json() | {"reason": record.reason})
