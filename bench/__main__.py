@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,7 +70,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a first impression, not a result")
     parser.add_argument("--rounds", type=int, metavar="N", help="more of them on a noisy machine")
     parser.add_argument("--only", action="append", choices=NAMES, help="just this measurement; may be repeated")
-    parser.add_argument("--instructions", action="store_true", help="just what is counted by valgrind")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--instructions", action="store_true", help="just what is counted by valgrind")
+    parts.add_argument("--timed", action="store_true", help="everything else, which takes a few minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, samples included, to FILE")
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the marked section of a Markdown file")
     parser.add_argument("--plain", action="store_true", help="also measure the forwarder with asyncio and json")
@@ -88,9 +90,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="measure another work tree in turn with this one, and print both side by side",
     )
     options = parser.parse_args(arguments)
-    if options.instructions:
-        options.only = [*(options.only or ()), *COUNTED_NAMES]
-    if options.write and (options.quick or options.only):
+    if options.write and (options.quick or options.instructions or options.only):
         parser.error("--write records a whole run; leave out --quick, --instructions and --only")
     if options.against and (options.write or options.json):
         parser.error("--against prints a comparison; leave out --write and --json")
@@ -129,7 +129,11 @@ def _effort(options: argparse.Namespace) -> Effort:
 def _names(options: argparse.Namespace) -> list[str]:
     """What is to be measured and can be."""
     names = []
-    for name in options.only or NAMES:
+    if options.instructions:
+        wanted: Sequence[str] = COUNTED_NAMES
+    else:
+        wanted = [name for name in NAMES if name not in COUNTED_NAMES] if options.timed else NAMES
+    for name in options.only or wanted:
         if (why := _why_left_out(name)) is None:
             names.append(name)
         else:

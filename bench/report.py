@@ -20,7 +20,7 @@ behind the workbench with ten servers connected, and sends the same calls to eac
 reverse order every other round; each round gives a median, and the table shows the median of those. Compare the ratios,
 which come from one run on one machine, and not the times, which are that machine's. Every answer is checked.
 
-`make bench BENCH_ARGS="--write docs/internals/performance.md"` replaces what follows.
+`make bench BENCH_ARGS="--timed --write docs/internals/performance.md"` replaces what follows.
 
 {BEGIN}
 {END}

@@ -102,3 +102,12 @@ def test_what_is_measured_is_the_code_of_the_other_tree(tmp_path: Path) -> None:
 
 def test_every_name_has_a_measurement(tmp_path: Path) -> None:
     assert bench._measurements(bench.parse([]), tmp_path, Effort()).keys() == set(bench.NAMES)
+
+
+def test_what_is_counted_and_what_is_timed_is_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(bench, "_why_left_out", lambda name: None)
+    counted, timed = (bench._names(bench.parse([option])) for option in ("--instructions", "--timed"))
+    assert counted == list(bench.COUNTED_NAMES) and sorted(counted + timed) == sorted(bench.NAMES)
+    bench.parse(["--timed", "--write", str(tmp_path / "performance.md")])
+    with pytest.raises(SystemExit):
+        bench.parse(["--instructions", "--write", str(tmp_path / "performance.md")])
