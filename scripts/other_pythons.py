@@ -4,6 +4,8 @@ Names of interpreters are looked up on `PATH` and among pyenv's; nothing is inst
 their own. What is not there is named. If this runs as root, the system's Python runs the tests as `nobody`, so that
 those that root skips run too.
 
+An interpreter that cannot be set up is named and left out; if it is the system's, this program fails.
+
     python -m scripts.other_pythons
 """
 
@@ -144,7 +146,9 @@ def main() -> int:
         status = run_tests(interpreter)
         if status is None:
             print(f"Not tested: {interpreter} cannot be set up", flush=True)
-        failed = failed or bool(status)
+            if interpreter.is_system:
+                print("\nhint: on Debian and Ubuntu install `python3-venv`", flush=True)
+        failed = failed or (interpreter.is_system if status is None else status != 0)
     return int(failed)
 
 

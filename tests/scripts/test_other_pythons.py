@@ -69,3 +69,17 @@ def test_the_checkout_is_copied_as_it_is_without_what_is_ignored(tmp_path: Path)
     copy_checkout(tmp_path)
     assert (tmp_path / "scripts" / "other_pythons.py").read_bytes() == Path(other_pythons.__file__).read_bytes()
     assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("others", "systems", "exit_status"),
+    [(0, None, 1), (None, 0, 0), (None, None, 1), (None, 1, 1), (2, 0, 1), (0, 0, 0)],
+)
+def test_only_the_systems_python_has_to_be_there_in_working_order(
+    monkeypatch: pytest.MonkeyPatch, others: int | None, systems: int | None, exit_status: int
+) -> None:
+    """The status of its tests; None if it cannot be set up."""
+    interpreters = [Interpreter("/a", "3.13.0"), Interpreter(SYSTEM_PYTHON, "3.11.2", is_system=True)]
+    monkeypatch.setattr(other_pythons, "find", lambda *_: (interpreters, []))
+    monkeypatch.setattr(other_pythons, "run_tests", lambda each: systems if each.is_system else others)
+    assert other_pythons.main() == exit_status
