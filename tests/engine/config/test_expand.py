@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.config.expand import MAX_LENGTH, expand
@@ -93,7 +95,6 @@ def test_an_expansion_beyond_all_measure_is_refused() -> None:
     assert expansion.text == ""
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="${}:-NAME_x \n"))
 def test_any_text_is_expanded_or_told(text: str) -> None:
     expansion = expand(text, ENVIRON)
@@ -101,3 +102,54 @@ def test_any_text_is_expanded_or_told(text: str) -> None:
         assert expansion.text == text
     if not expansion.faults and "DOLLAR" not in text:
         assert len(expansion.text) <= len(text) + 10 * text.count("${")
+
+
+class Written(NamedTuple):
+    """A piece of a text, and what has to become of it."""
+
+    text: str
+    expanded: str = ""
+    # The variables whose values are in it, and those that are not set, each in order.
+    brought_in: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def joined(pieces: list[Written]) -> Written:
+    return Written(
+        "".join(piece.text for piece in pieces),
+        "".join(piece.expanded for piece in pieces),
+        tuple(name for piece in pieces for name in piece.brought_in),
+        tuple(name for piece in pieces for name in piece.missing),
+    )
+
+
+def variable(name: str, prefix: str, default: Written | None) -> Written:
+    """By the rules of a shell: an empty variable has a value without a default, and none with one."""
+    value = ENVIRON.get(name)
+    if default is None:
+        text = f"${{{prefix}{name}}}"
+        return Written(text, missing=(name,)) if value is None else Written(text, value, (name,))
+    text = f"${{{prefix}{name}:-{default.text}}}"
+    return Written(text, value, (name,)) if value else default._replace(text=text)
+
+
+def pieces_of(default: st.SearchStrategy[Written] | None = None) -> st.SearchStrategy[Written]:
+    # Without braces: at the top level they are characters, within a default one closes it.
+    literals = st.text(alphabet="$:-NAME_x \n", max_size=6).map(lambda text: Written(text, text))
+    variables = st.builds(
+        variable,
+        st.sampled_from([*ENVIRON, "MISSING", "GONE"]),
+        st.sampled_from(["", "env:"]),
+        st.none() if default is None else st.none() | default,
+    )
+    return st.lists(literals | variables, max_size=4).map(joined)
+
+
+@given(pieces_of(pieces_of(pieces_of(pieces_of()))))
+def test_every_text_is_expanded_as_it_was_put_together(written: Written) -> None:
+    expansion = expand(written.text, ENVIRON)
+    assert [fault.found for fault in expansion.faults] == [
+        f"the variable `{name}` is not set" for name in written.missing
+    ]
+    assert expansion.brought_in == [(name, ENVIRON[name]) for name in written.brought_in]
+    assert expansion.text == written.expanded
