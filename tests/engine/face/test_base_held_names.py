@@ -10,6 +10,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.held_names import HeldNames
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
@@ -18,6 +19,8 @@ from mcp_workbench.engine.face.dynamic import DynamicFace
 from mcp_workbench.engine.face.flat import FlatFace
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.protocol.handshake import ServerProfile
+from tests.faces.harness import introduce
+from tests.faces.memory import MemoryClient
 from tests.support.in_process_workbench import Server, tool, workbench_with
 from tests.support.processes import eventually
 
@@ -144,22 +147,52 @@ def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("names.collisions")
+@pytest.mark.parametrize("principal", ["", "bob"])
 @pytest.mark.parametrize("policy", [[], [{"tools": ["*/*/secret*"], "then": "hide"}, {"then": "allow"}]])
 async def test_a_workbench_that_is_started_again_knows_the_names_of_the_last(
-    tmp_path: Path, cache_folder: Path, policy: list[Any]
+    tmp_path: Path, cache_folder: Path, policy: list[Any], principal: str
 ) -> None:
     options = {"face": "flat", "separator": "_"}
+
+    async def tools(boxes: dict[str, dict[str, Server]], *, until_saved: bool = False) -> dict[str, Any]:
+        async with workbench_with(tmp_path, boxes, options=options, policy=policy) as seen:
+            # Of two users, the second one is asked about.
+            async with (
+                MemoryClient.of(seen.gateway, "alice") as other,
+                MemoryClient.of(seen.gateway, principal) as client,
+            ):
+                for each in (other, client) if principal else (client,):
+                    await introduce(each, "legacy")
+                if principal:
+                    await other.request("tools/list", {})
+                found = (await client.request("tools/list", {}))["tools"]
+                if until_saved:
+                    await eventually(lambda: len(list(cache_folder.rglob("*names-*.bin"))) == 1 + bool(principal))
+        return {each["name"]: each for each in found}
+
     boxes = {"default": {"my": Server(tool("fine")), "my_srv": Server(tool("tool"))}}
-    async with workbench_with(tmp_path, boxes, options=options, policy=policy) as seen:
-        names = [each["name"] for each in (await seen.client.request("tools/list", {}))["tools"]]
-        assert names == ["default_my_fine", "default_my_srv_tool"]
-        await eventually(lambda: list(cache_folder.rglob("names-*.bin")) != [])
+    assert list(await tools(boxes, until_saved=True)) == ["default_my_fine", "default_my_srv_tool"]
     # Nothing else is known of the second, and the first has a tool more.
     for manifest in cache_folder.rglob("*.json"):
         manifest.unlink()
     boxes = {
         "default": {"my": Server(tool("fine"), tool("srv_tool", "Evil.")), "my_srv": Server(tool("tool", "Good."))}
     }
-    async with workbench_with(tmp_path, boxes, options=options, policy=policy) as seen:
-        found = {each["name"]: each for each in (await seen.client.request("tools/list", {}))["tools"]}
-        assert found["default_my_srv_tool"]["description"] == "Good."
+    assert (await tools(boxes))["default_my_srv_tool"]["description"] == "Good."
+
+
+def test_names_of_a_user_are_nobody_elses_and_forgotten_with_what_is_cached_for_users(tmp_path: Path) -> None:
+    store = ManifestStore(lambda: str(tmp_path))
+    for principal, server in (("alice", "one"), ("bob", "two")):
+        names = HeldNames(store, "/plain.json", lambda: None, principal)
+        names.take(names.read())
+        names.note("flat", "tools", {"tool": ("box", server, "tool")})
+        save = names.unsaved()
+        assert save is not None
+        save()
+    for principal, held in (("bob", {"tool": ("box", "two", "tool")}), ("", {})):
+        names = HeldNames(store, "/plain.json", lambda: None, principal)
+        names.take(names.read())
+        assert names.of("flat", "tools") == held
+    store.drop_users()
+    assert HeldNames(store, "/plain.json", lambda: None, "bob").read() is None

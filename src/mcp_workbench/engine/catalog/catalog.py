@@ -348,8 +348,7 @@ class Catalog:
         # Not on the start-up path.
         from mcp_workbench.engine.catalog.held_names import HeldNames
 
-        # Those of other users are not stored: each may see other tools.
-        return HeldNames(None if self.principal else self.store, self.path, lambda: self.on_unsaved_names())
+        return HeldNames(self.store, self.path, lambda: self.on_unsaved_names(), self.principal)
 
     def unread(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
         """Those of these servers whose manifests have not been read yet."""

@@ -1,7 +1,7 @@
 """Which tool or prompt had which exposed name, across restarts and changes of the configuration.
 
 Agents, and the rules of clients, know tools by their exposed names. If a server that is not listed yet lost its names,
-another one could list tools that take them.
+another one could list tools that take them. Servers may list something else to each user, so each has their own names.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 from msgspec import MsgspecError
 from msgspec.json import Decoder, encode
+
+from mcp_workbench.engine.catalog.manifests import OF_USER
 
 # Toolbox, server, and the server's own name for it.
 Held = tuple[str, str, str]
@@ -27,13 +29,17 @@ class BlobStore(Protocol):
 
 
 class HeldNames:
-    """The names of one configuration. Without a store they are forgotten when the process ends."""
+    """The names of one configuration, for its owner (`principal` is empty) or another user. Without a store they are
+    forgotten when the process ends."""
 
-    def __init__(self, store: BlobStore | None, path: str, on_unsaved: Callable[[], object]) -> None:
+    def __init__(
+        self, store: BlobStore | None, path: str, on_unsaved: Callable[[], object], principal: str = ""
+    ) -> None:
         self._store = store
         # Called when there is something to save.
         self._on_unsaved = on_unsaved
         self._path = path
+        self._principal = principal
         self._names: _Names = {}
         self._is_read = False
         self._is_unsaved = False
@@ -85,4 +91,6 @@ class HeldNames:
         # Not on the start-up path.
         import hashlib
 
-        return f"names-{hashlib.sha256(self._path.encode(errors='surrogatepass')).hexdigest()[:32]}"
+        written = f"{self._principal}\0{self._path}" if self._principal else self._path
+        digest = hashlib.sha256(written.encode(errors="surrogatepass")).hexdigest()[:32]
+        return f"{OF_USER if self._principal else ''}names-{digest}"

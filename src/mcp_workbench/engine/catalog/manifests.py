@@ -38,7 +38,8 @@ MAX_EXAMINED_MANIFESTS: Final = 256
 MAX_DROPPED_MANIFESTS: Final = 32
 # The prefix of files for users other than the workbench's owner.
 OF_USER: Final = "user-"
-# How many of these are kept, of some ten kilobytes each. Deleting one only costs listing the server again.
+# How many of these are kept, of some ten kilobytes each. Deleting one costs listing the server again, or that it is
+# forgotten which names the tools of this user had.
 MAX_USER_MANIFESTS: Final = 4_000
 # They are counted once in this many writes.
 COUNTED_AFTER: Final = 100

@@ -108,7 +108,6 @@ class Lists:
     ) -> None:
         self._catalog = catalog
         self._start_task = start_task
-        catalog.on_unsaved_names = self._save_names_soon
         self._patience = patience
         self._use_cache = use_cache
         # Servers that a list has waited for once. It does not wait for them again.
@@ -116,6 +115,10 @@ class Lists:
         # Servers whose cached lists are refreshed if they are old, one server at a time.
         self._considered: set[ServerEntry] = set()
         self._refreshing = asyncio.Lock()
+
+    def follow(self, catalog: Catalog) -> None:
+        """Save which names the tools in this catalogue have, ours or a user's, whenever that changes."""
+        catalog.on_unsaved_names = partial(self._save_names_soon, catalog)
 
     def prepare(self, view: View, kind: str, reach: ServerReach) -> Preparation | None:
         """What to await before this list is returned; None if it can be returned at once."""
@@ -182,31 +185,32 @@ class Lists:
         unread = [entry for entry in entries if not entry.is_read]
         if not unread:
             return
-        held_names = self._catalog.held_names
+        held_names = {catalog.held_names for entry in unread for catalog in entry.catalogs}
         # Not in the thread pool: it has few threads, and a disk that hangs would block them for everything else.
         from mcp_workbench.engine.blocking_work import aside
 
         try:
             async with asyncio.timeout(CACHE_READ_TIMEOUT):
-                names, manifests = await aside(lambda: (held_names.read(), read_manifests(unread)))
+                names, manifests = await aside(lambda: ([each.read() for each in held_names], read_manifests(unread)))
         except TimeoutError:
             log.warning(
                 "the cache of what servers offer could not be read within %g s; asking the servers instead",
                 CACHE_READ_TIMEOUT,
             )
-            names, manifests = None, dict.fromkeys(unread, Manifest(None, asks=False))
-        held_names.take(names)
+            names, manifests = [None] * len(held_names), dict.fromkeys(unread, Manifest(None, asks=False))
+        for each, stored in zip(held_names, names, strict=True):
+            each.take(stored)
         self._catalog.take(manifests)
 
-    def _save_names_soon(self) -> None:
+    def _save_names_soon(self, catalog: Catalog) -> None:
         # Outside of the event loop (commands), nothing is saved.
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
-            _ = self._start_task(self._save_names())
+            _ = self._start_task(self._save_names(catalog))
 
-    async def _save_names(self) -> None:
+    async def _save_names(self, catalog: Catalog) -> None:
         # A task begins in the next iteration of the loop: with everything that is noted until then.
-        save = self._catalog.held_names.unsaved()
+        save = catalog.held_names.unsaved()
         if save is not None:
             from mcp_workbench.engine.blocking_work import aside
 

@@ -114,6 +114,7 @@ class Router:
 
     def follow(self, catalog: Catalog) -> None:
         """From now on, pass changes in this catalogue on to views."""
+        self._lists.follow(catalog)
         catalog.subscribe(partial(self.views.on_change, catalog))
         catalog.on_replaced.append(partial(self._on_replaced, catalog))
 
