@@ -15,9 +15,11 @@ import argparse
 import ast
 import copy
 import gc
+import math
 import os
 import pickle
 import random
+import resource
 import select
 import signal
 import sys
@@ -33,10 +35,18 @@ from typing import Any
 import pytest
 
 SOURCE = Path("src/mcp_workbench")
-# A mutant may loop for ever; one for which tests take this long has been noticed.
+# A mutant may loop for ever; one for which tests take this much processor time has been noticed.
 MUTANT_TIMEOUT = 20.0
+# One that waits for ever takes none. What is merely slow on a busy machine must not look like it.
+WAITING_FACTOR = 10
 # To see which tests reach which lines.
-FIRST_RUN_TIMEOUT = 900.0
+FIRST_RUN_TIMEOUT = 1800.0
+
+NOT_TRIED = 77
+# By what a fork ends with.
+OUTCOMES = {
+    0: "survived", NOT_TRIED: "not tried", -signal.SIGXCPU: "timed out", -signal.SIGKILL: "timed out",
+}  # fmt: skip
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -221,7 +231,6 @@ class Runner:
         self._path = str(path.resolve())
         self._options = options
         self._has_failed = False
-        self.survivors: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._has_failed |= report.failed
@@ -237,10 +246,10 @@ class Runner:
         counts = dict.fromkeys(("noticed", "timed out", "survived", "not reached", "not tried"), 0)
         for mutant, outcome in self._outcomes(mutants, reach, items, functions):
             counts[outcome] += 1
-            if outcome in ("survived", "not reached"):
-                self.survivors.append(f"{mutant}   ({outcome}, {len(reach.get(mutant.line, ()))} tests)")
+            # Tests that are too slow end in the same way as a mutant that loops: somebody has to look.
+            if outcome in ("survived", "not reached", "timed out"):
+                print(f"{mutant}   ({outcome}, {len(reach.get(mutant.line, ()))} tests)", flush=True)
         noticed, tried = counts["noticed"] + counts["timed out"], len(mutants) - counts["not tried"]
-        print("\n".join(sorted(self.survivors)))
         told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         print(f"{self._options.module}: {len(mutants)} mutants, {told}: {noticed / max(1, tried):.1%} noticed")
         return True
@@ -262,12 +271,12 @@ class Runner:
                     yield mutant, "not reached"
                     continue
                 pid = self._start(lambda chosen=chosen, mutant=mutant: self._try(chosen, mutant, functions))  # type: ignore[misc]
-                running[pid] = mutant, time.monotonic() + self._options.seconds
+                running[pid] = mutant, time.monotonic() + self._options.seconds * WAITING_FACTOR
             for pid, (mutant, until) in list(running.items()):
                 done, status = os.waitpid(pid, os.WNOHANG)
                 if done:
                     del running[pid]
-                    yield mutant, {0: "survived", 77: "not tried"}.get(os.waitstatus_to_exitcode(status), "noticed")
+                    yield mutant, OUTCOMES.get(os.waitstatus_to_exitcode(status), "noticed")
                 elif time.monotonic() > until:
                     del running[pid]
                     os.killpg(pid, signal.SIGKILL)
@@ -276,11 +285,14 @@ class Runner:
             time.sleep(0.005)
 
     def _try(self, items: list[pytest.Item], mutant: Mutant, functions: list[FunctionType]) -> int:
+        seconds = math.ceil(self._options.seconds)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
         try:
             is_changed = exchange(functions, mutant.tree, self._path)
         except SyntaxError:
-            return 77
-        return 77 if not is_changed else int(self._run(items))
+            return NOT_TRIED
+        return NOT_TRIED if not is_changed else int(self._run(items))
 
     def _run(self, items: list[pytest.Item], note: Callable[[int], None] = lambda number: None) -> bool:
         """Returns whether one failed, with which it ends."""
@@ -372,7 +384,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=1000, help="how many mutants at most, chosen at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=MUTANT_TIMEOUT, help="for the tests of one mutant")
+    parser.add_argument("--seconds", type=float, default=MUTANT_TIMEOUT, help="of processor time for one mutant")
     options = parser.parse_args(arguments)
     options.module = options.module.removesuffix(".py")
     path = SOURCE / f"{options.module}.py"
