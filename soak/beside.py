@@ -23,6 +23,8 @@ BUSY_PROCESSES = 2
 BUSY = "import select, sys\nwhile not select.select([sys.stdin], [], [], 0)[0]: sum(range(100_000))"
 CALLERS = 2
 ECHO = "echo"
+# Longer than any command beside which it runs; it ends with its workbench.
+SERVER_LIFETIME = 6 * 3600
 
 
 class Workload:
@@ -53,7 +55,9 @@ async def run_beside(command: Sequence[str]) -> tuple[int, Workload]:
     """The exit status of the command, and what ran beside it."""
     workload = Workload()
     with tempfile.TemporaryDirectory(prefix="beside-") as folder:
-        config = write_config(Path(folder), {"box": {"beside": bad_entry(name="beside")}})
+        config = write_config(
+            Path(folder), {"box": {"beside": bad_entry("--exit-after", SERVER_LIFETIME, name="beside")}}
+        )
         async with RawClient.spawn(workbench_command(config, "--no-cache")) as client:
             await client.initialize()
             # From the first moment on it is there.
