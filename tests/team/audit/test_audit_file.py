@@ -569,3 +569,40 @@ def test_while_another_writer_holds_the_lock_nothing_spins(
             file.append([line_of(2)])
         monkeypatch.undo()
     assert 1 < len(looks) < 10
+
+
+def test_after_its_head_was_lost_files_that_were_deleted_by_rotation_are_not_missed(path: Path) -> None:
+    file = opened(path, largest=1024, kept=2)
+    for number in range(13):
+        file.append([line_of(number, 500)])
+    file.close()
+    oldest = lines(rotated_files(str(path))[0])[0]["seq"]
+    assert oldest > 1
+    Path(f"{path}{HEAD}").unlink()
+    file = opened(path)
+    file.append([line_of(99)])
+    # Lines that the head did not know are no addition if there was none.
+    assert [line["reason"] for line in lines(path) if "reason" in line] == [
+        f"`{path}{HEAD}` was missing: whether lines after {lines(path)[-3]['seq']} are gone cannot be known"
+    ]
+    assert (verify(str(path)).findings, verify(str(path)).first) == ([], oldest)
+
+
+def test_the_head_keeps_its_length(path: Path, file: AuditFile) -> None:
+    """On a full disk it can only be overwritten."""
+    lengths = set()
+    for number in range(3):
+        write(file, number)
+        lengths.add(Path(f"{path}{HEAD}").stat().st_size)
+    assert lengths == {audit_file.HEAD_BYTES}
+
+
+def test_a_link_to_the_file_in_its_place_is_refused(path: Path, file: AuditFile) -> None:
+    """Where it leads is somebody else's decision from then on."""
+    write(file, 1)
+    moved = path.rename(path.with_name("moved"))
+    before = moved.read_bytes()
+    path.symlink_to(moved)
+    with pytest.raises(OSError):
+        write(file, 2)
+    assert moved.read_bytes() == before
