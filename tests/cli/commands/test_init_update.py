@@ -264,3 +264,18 @@ def test_clients_that_start_the_workbench_are_not_told_to_add_it(tmp_path: Path)
     write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "other": CLOCK | {"env": {"LEVEL": "one"}}, **own})
     done = shell(tmp_path, "--update", "--yes")
     assert done.status == 0 and "install cursor --replace removes what the workbench serves from there" in done.stderr
+
+
+@pytest.mark.parametrize(("answer", "kept"), [("", ["git", "git-work"]), ("1", ["git"])])
+def test_twins_whose_names_differ_are_both_kept_unless_one_is_chosen(
+    tmp_path: Path, answer: str, kept: list[str]
+) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"git": twin("one")})
+    write(tmp_path, ".kiro/settings/mcp.json", {"git-work": twin("two")})
+    done = asked(tmp_path, f"y\n{answer}\n\n\n")
+    pair = "`git` of Cursor and `git-work` of Kiro start the same and differ in LEVEL"
+    assert f"{pair}. Keep which? [1: Cursor, 2: Kiro, b: both, Enter: both]" in done.stderr
+    assert list(levels(tmp_path)) == kept
+    config_of(tmp_path).unlink()
+    done = shell(tmp_path, "--yes", "--no-check")
+    assert f"note: {pair}; both are taken over\n" in done.stderr and list(levels(tmp_path)) == ["git", "git-work"]

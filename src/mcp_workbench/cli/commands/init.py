@@ -172,6 +172,8 @@ def _one_of_twins(
             if place_of(one) != place_of(other):
                 imported.twins[pair_of(one, other)] = BOTH if len(kept) == 2 else place_of(kept[0])
         if len(kept) == 2:
+            if not parsed.has("update") and not _can_ask(parsed):
+                remark("note", f"{_pair(one, other)} start the same and differ in {_listed(keys)}; both are taken over")
             continue
         left = one if kept[0] is other else other
         why = f"left out, because it differs from that of {find(kept[0].sources[0]).title} in {_listed(keys)} only"
@@ -190,13 +192,17 @@ def _asked(one: ImportedServer, other: ImportedServer, keys: list[str]) -> list[
     """Ask which of two twins to keep, and return them."""
     titles = [find(each.sources[0]).title for each in (one, other)]
     is_one_name = one.name.casefold() == other.name.casefold()
-    names = f"`{one.name}` of {titles[0]} and {'that' if is_one_name else f'`{other.name}`'} of {titles[1]}"
     default = "" if is_one_name else ", Enter: both"
-    question = f"{names} start the same and differ in {_listed(keys)}. Keep which?"
+    question = f"{_pair(one, other)} start the same and differ in {_listed(keys)}. Keep which?"
     answer = _needed(f"{question} [1: {titles[0]}, 2: {titles[1]}, b: both{default}]").lower()
     if answer in ("b", "both") or (not answer and not is_one_name):
         return [one, other]
     return [other if answer == "2" else one]
+
+
+def _pair(one: ImportedServer, other: ImportedServer) -> str:
+    second = "that" if one.name.casefold() == other.name.casefold() else f"`{other.name}`"
+    return f"`{one.name}` of {find(one.sources[0]).title} and {second} of {find(other.sources[0]).title}"
 
 
 def _listed(keys: list[str]) -> str:
