@@ -53,6 +53,7 @@ PARTS: dict[str, tuple[set[str], str]] = {
 ENGINE: dict[str, tuple[set[str], str]] = {
     "engine.nearest": (set(), "a function of words"),
     "engine.printable": (set(), "a function of text"),
+    "engine.portable_os": (set(), "what POSIX alone has, with what stands for it elsewhere"),
     "engine.json_schema": (set(), "a function of schemas"),
     "engine.slices": (set(), "a function of bytes"),
     "engine.nesting": (set(), "a function of bytes"),
@@ -60,8 +61,8 @@ ENGINE: dict[str, tuple[set[str], str]] = {
     "engine.run": (set(), "chooses the event loop; what runs on it is the caller's"),
     "engine.version": (set(), "which commit this is; the front end asks at each start, so it imports nothing"),
     "engine.process_context": (
-        set(),
-        "where sockets lie, and the terminal; looked at on each start, so it imports nothing",
+        {"engine.portable_os"},
+        "where sockets lie, and the terminal; looked at on each start, so it imports next to nothing",
     ),
     "engine.socket_peers": (set(), "asks the system who is at the other end of a socket; needed on each start"),
     "engine.economy": (
@@ -69,7 +70,15 @@ ENGINE: dict[str, tuple[set[str], str]] = {
         "searches, shortens and describes tools as values; does not know where they come from or who asks",
     ),
     "engine.config": (
-        {"engine.economy", "engine.faces", "engine.nearest", "engine.nesting", "engine.protocol", "errors"},
+        {
+            "engine.economy",
+            "engine.faces",
+            "engine.nearest",
+            "engine.nesting",
+            "engine.portable_os",
+            "engine.protocol",
+            "errors",
+        },
         "what the user wrote, and nothing that runs; `protocol` knows the revisions, `economy` the smallest budget",
     ),
     "engine.jsonrpc": ({"engine.nesting", "errors"}, "messages and ids; does not know MCP"),
@@ -106,7 +115,15 @@ ENGINE: dict[str, tuple[set[str], str]] = {
         "the two eras of MCP, whoever is behind and however it is reached",
     ),
     "engine.catalog": (
-        {"engine.config", "engine.economy", "engine.json_schema", "engine.jsonrpc", "engine.protocol", "errors"},
+        {
+            "engine.config",
+            "engine.economy",
+            "engine.json_schema",
+            "engine.jsonrpc",
+            "engine.portable_os",
+            "engine.protocol",
+            "errors",
+        },
         "what is offered and under which name; no connections, so what is remembered works without them",
     ),
     "engine.downstream": (
@@ -266,6 +283,7 @@ WITHOUT_SOCKETS_OR_PROCESSES = (
     "engine.faces",
     "errors",
     "engine.nearest",
+    "engine.portable_os",
     "engine.printable",
     "engine.slices",
     "engine.nesting",

@@ -5,7 +5,9 @@ Simulated in a process of its own: `sys.platform` is `win32`, and what only POSI
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,33 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.simulated_windows import ABSENT_MODULES, ABSENT_NAMES
+
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "reference" / "platforms.md"
-SIMULATION = """
-import asyncio, importlib, json, os, pkgutil, selectors, signal, socket, ssl, subprocess, sys
-
-ABSENT = {"fcntl", "pwd", "grp", "termios", "resource", "pty", "tty", "syslog", "readline"}
-FUNCTIONS = {
-    os: "fork getuid geteuid getgid getegid killpg setsid getpgid uname posix_spawn fchmod chown pipe2 memfd_create "
-    "pidfd_open mkfifo getgroups WNOHANG O_NONBLOCK O_NOFOLLOW O_CLOEXEC O_DIRECTORY",
-    socket: "AF_UNIX SO_PEERCRED SCM_RIGHTS",
-    signal: "SIGHUP SIGKILL SIGCHLD SIGUSR1 SIGUSR2 SIGSTOP SIGCONT SIGQUIT SIGALRM SIGPIPE setitimer alarm",
-}
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name in ABSENT:
-            raise ImportError(name)
-
-for module, names in FUNCTIONS.items():
-    for name in names.split():
-        if hasattr(module, name):
-            delattr(module, name)
-for name in ABSENT:
-    sys.modules.pop(name, None)
-sys.meta_path.insert(0, Absent())
-sys.platform = "win32"
+SIMULATED = [sys.executable, "-m", "tests.support.simulated_windows"]
+IMPORT_ALL = """
+import importlib, json, pkgutil
+from tests.support.simulated_windows import apply
+apply()
 import mcp_workbench
 
 failed = {}
@@ -54,7 +39,9 @@ print(json.dumps(failed))
 
 
 def test_what_cannot_be_imported_on_windows_is_documented() -> None:
-    done = subprocess.run([sys.executable, "-c", SIMULATION], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, check=True, timeout=120, cwd=ROOT
+    )
     failed: dict[str, str] = json.loads(done.stdout)
     assert set(failed.values()) == {"ImportError('fcntl')"}, failed
     # Those that ask for it themselves; the others fail because they import one of these.
@@ -73,13 +60,104 @@ def test_what_cannot_be_imported_on_windows_is_documented() -> None:
     ["engine.router", "engine.transport.http.server.http_server", "cli.commands.init", "cli.commands.install"],
 )
 def test_what_users_need_first_is_free_of_posix_when_it_is_imported(module: str) -> None:
-    code = SIMULATION.partition("failed = {}")[0] + f"importlib.import_module('mcp_workbench.{module}')"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    code = f"{IMPORT_ALL.partition('failed = {}')[0]}importlib.import_module('mcp_workbench.{module}')"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
+
+
+def test_every_use_of_what_windows_lacks_is_documented_file_by_file() -> None:
+    uses = {}
+    for path in sorted((ROOT / "src" / "mcp_workbench").rglob("*.py")):
+        if names := _absent_uses(ast.parse(path.read_text("utf-8"))):
+            uses[str(path.relative_to(ROOT / "src" / "mcp_workbench"))] = ", ".join(f"`{each}`" for each in names)
+    listed = DOCUMENT.read_text("utf-8").partition("<!-- uses -->")[2]
+    documented = dict(re.findall(r"^\| `([\w/.]+\.py)` \| (.+) \|$", listed, re.MULTILINE))
+    rows = "\n".join(f"| `{name}` | {names} |" for name, names in uses.items())
+    assert documented == uses, f"the table should be:\n{rows}"
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("import os\ndef f(): os.fork()", ["os.fork"]),
+        ("import fcntl\nfcntl.flock(1, 2)", ["fcntl"]),
+        ("import os\ndef f():\n    if hasattr(os, 'fork'): os.fork()", []),
+        ("import sys\ndef f():\n    if sys.platform == 'win32': return\n    import pwd", []),
+        ("def f():\n    try:\n        import pwd\n    except ImportError: pass\n    pwd.getpwuid(0)", []),
+        ("resource = {}\nresource.get(1)", []),
+    ],
+)
+def test_a_use_behind_a_check_does_not_count(code: str, names: list[str]) -> None:
+    assert _absent_uses(ast.parse(code)) == names
+
+
+def test_commands_that_start_nothing_run_there(tmp_path: Path) -> None:
+    """`init` and `install` look for files with backslashes in their paths, so here they find none. `call` gets as far
+    as the pipes of a server."""
+    env = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*SIMULATED, *words], capture_output=True, text=True, env=env, cwd=tmp_path, timeout=60)
+
+    done = run("init", "--yes", "--no-check")
+    assert "no client on this machine has a file" in done.stderr, done.stderr
+    done = run("add", "clock", "--no-check", "--toolbox", "desk", "--", sys.executable, "-m", "mcp_workbench")
+    assert done.returncode == 0 and "AppData/Local/mcp-workbench/workbench-config.json" in done.stderr, done.stderr
+    for words in (["check"], ["list"], ["secret", "list"], ["install", "cursor", "--print"], ["remove", "--help"]):
+        done = run(*words)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, (words, done.stderr)
+    done = run("call", "clock", "now")
+    assert done.returncode and "have not been listed yet" in done.stderr, done.stderr
+
+
+def test_tests_that_need_no_posix_pass_there() -> None:
+    """Some of those whose subject is text and files."""
+    folder = ROOT / "tests"
+    chosen = ["engine/config/test_jsonc.py", "engine/config/test_expand.py", "engine/config/test_model.py"]
+    chosen += ["engine/test_nearest.py", "setup/clients/test_server_json.py", "setup/clients/test_dialects.py"]
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "--timeout-method=thread",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-p",
+        "tests.support.simulated_windows",
+    ]
+    done = subprocess.run(
+        [sys.executable, *words, *(str(folder / each) for each in chosen)],
+        capture_output=True, text=True, cwd=ROOT, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 
 def test_every_file_that_the_document_names_exists() -> None:
     for name in re.findall(r"`((?:engine|team|signin|sharing|setup|cli)/[\w/.]*)`", DOCUMENT.read_text("utf-8")):
         assert (ROOT / "src" / "mcp_workbench" / name).exists(), name
+
+
+def _absent_uses(tree: ast.Module) -> list[str]:
+    """Return what Windows lacks and the code uses without asking first, in the function around the use."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and re.search(r"hasattr\(|sys\.platform|ImportError|AttributeError", ast.unparse(node)):
+            return
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+            found.update(name for name in names if name in ABSENT_MODULES and name != "uvloop")
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = node.value.id.removeprefix("_")
+            if node.attr in ABSENT_NAMES.get(module, ()):
+                found.add(f"{module}.{node.attr}")
+        for child in ast.iter_child_nodes(node):
+            walk(child)
+
+    walk(tree)
+    return sorted(found)
 
 
 def _source(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from mcp_workbench.engine.config.redact import TOKEN_VARIABLE
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 from mcp_workbench.errors import ConfigError
 
 # Anything longer is not a token file.
@@ -112,12 +113,12 @@ def _for_this_run(reason: str) -> HttpToken:
 
 def _read_stored(path: str) -> str | None:
     # A link could make another file appear as the token, and a FIFO would block the start.
-    without_following = os.O_NOFOLLOW | os.O_NONBLOCK
+    without_following = NOFOLLOW | NONBLOCK
     try:
         with open(path, encoding="ascii", opener=lambda path, flags: os.open(path, flags | without_following)) as file:
             about = os.fstat(file.fileno())
             # Checks the open file, not the path: it could be replaced in between.
-            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+            if not stat.S_ISREG(about.st_mode) or not is_own(about) or about.st_mode & 0o077:
                 raise _distrusted(path, "others may have read or written it")
             token = file.read(MAX_TOKEN_FILE_BYTES).strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -141,7 +142,7 @@ def _write_new(path: str, token: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     draft = f"{path}.{secrets.token_hex(4)}.new"
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW, 0o600), "w") as file:
             file.write(token + "\n")
         # Unlike a rename, it fails if the file exists.
         os.link(draft, path)

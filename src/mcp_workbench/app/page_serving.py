@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_workbench.engine.blocking_work import aside
+from mcp_workbench.engine.portable_os import NOFOLLOW
 from mcp_workbench.engine.transport.http.server.authentication import (
     ANONYMOUS,
     DEFAULT_PRINCIPAL,
@@ -156,7 +157,7 @@ class OwnPage:
     def _remember(self) -> None:
         if self._remembered is not None and self._server is not None:
             with contextlib.suppress(OSError):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NOFOLLOW
                 with os.fdopen(os.open(self._remembered, flags, 0o600), "w") as file:
                     file.write(str(self._server.port))
 

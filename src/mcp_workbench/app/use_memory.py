@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.economy.learned_needs import LearnedNeeds
@@ -141,11 +142,11 @@ def read(path: str) -> Contents:
 
     empty: Contents = {"needs": [], "clients": []}
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | NOFOLLOW | NONBLOCK)
         with open(descriptor, "rb") as file:
             stat = os.fstat(descriptor)
             content = file.read(MAX_USE_FILE_BYTES + 1)
-        if stat.st_uid != os.geteuid() or stat.st_mode & 0o077 or len(content) > MAX_USE_FILE_BYTES:
+        if not is_own(stat) or stat.st_mode & 0o077 or len(content) > MAX_USE_FILE_BYTES:
             return empty
         found = decode(content)
         oldest = int(time.time()) // _SECONDS_PER_DAY - MAX_USE_DAYS
@@ -173,7 +174,7 @@ def add(path: str, needs: list[tuple[tuple[str, ...], str]], clients: list[list[
         contents["needs"] = [(known, words, tool) for (words, tool), known in kept.items()][-MAX_NEEDS:]
         contents["clients"] = [*contents["clients"], *((day, tools) for tools in clients)][-MAX_CLIENTS:]
         draft = f"{path}.{os.getpid()}.new"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(encode({"format": _USE_FILE_FORMAT, **contents}))
         os.replace(draft, path)
 
@@ -222,7 +223,7 @@ def _locked(path: str) -> Iterator[None]:
     import fcntl
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o600)
     try:
         until = time.monotonic() + USE_LOCK_TIMEOUT
         while True:

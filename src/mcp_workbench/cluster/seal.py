@@ -20,6 +20,7 @@ from typing import Final
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
+from mcp_workbench.engine.portable_os import NONBLOCK
 from mcp_workbench.errors import ConfigError
 
 # The first byte of a value. Another one was written by another version of the workbench, and is left alone.
@@ -162,7 +163,7 @@ def new_key() -> str:
 def read_key(path: str) -> bytes:
     """Raises `ConfigError`."""
     try:
-        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NONBLOCK)) as file:
             mode = os.fstat(file.fileno()).st_mode
             written = file.read(1024)
     except OSError as error:

@@ -9,6 +9,8 @@ import os
 import stat
 import sys
 
+from mcp_workbench.engine.portable_os import is_own, user_id
+
 # The shared workbench's socket, the lock it holds while it runs, the file by which `up` requests it, and the port of
 # its page while that is open.
 SOCKET = "shared.sock"
@@ -40,7 +42,7 @@ def runtime_folder() -> str:
     the folder that it names on every machine with systemd is tried, and then one below `HOME`: `up` in a terminal and a
     process started by a client must find the same folder.
     """
-    user = os.getuid()
+    user = user_id()
     base = os.environ.get("XDG_RUNTIME_DIR")
     if base and os.path.isabs(base):
         return os.path.join(base, f"mcp-workbench-{user}")
@@ -64,7 +66,7 @@ def is_private(path: str) -> bool:
         found = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return stat.S_ISDIR(found.st_mode) and is_own(found) and not found.st_mode & 0o077
 
 
 def make_private(path: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mcp_workbench.engine.config.model import ServerConfig, references_in
+from mcp_workbench.engine.portable_os import is_own
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined
 
 # Below this, writing caches, logs and the packages that servers download soon fails.
@@ -179,7 +180,7 @@ def sockets(subject: Examined) -> list[Diagnosis]:
     if os.path.lexists(folder) and not is_private(folder):
         text = f"`{folder}` can be entered by other users, or belongs to one, so no workbench listens there"
         # `chmod` on another user's folder would fail, and is not ours to try.
-        owned = os.path.isdir(folder) and os.lstat(folder).st_uid == os.getuid()
+        owned = os.path.isdir(folder) and is_own(os.lstat(folder))
         found.append(Diagnosis("warning", "sockets", text, "chmod 700", _closed(folder, 0o700) if owned else None))
     return found
 
@@ -317,7 +318,7 @@ def _is_open(path: str) -> bool:
         about = os.stat(path)
     except OSError:
         return False
-    return stat.S_ISREG(about.st_mode) and about.st_uid == os.getuid() and bool(about.st_mode & 0o077)
+    return stat.S_ISREG(about.st_mode) and is_own(about) and bool(about.st_mode & 0o077)
 
 
 def _closed(path: str, mode: int = 0o600) -> Callable[[], str]:

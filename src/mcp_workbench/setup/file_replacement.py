@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from mcp_workbench.engine.portable_os import NONBLOCK, is_own
 from mcp_workbench.errors import ConfigError
 
 # How long to wait for another workbench to replace the file, which takes milliseconds.
@@ -35,7 +36,7 @@ def read_file(path: str) -> bytes | None:
     """The content of the file; None if it does not exist. Raises `ConfigError`."""
     try:
         # Non-blocking, because opening a named pipe would block until something writes to it.
-        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | getattr(os, "O_NONBLOCK", 0))) as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"`{path}` is not a file", hint="move it aside and try again")
             content = file.read(MAX_CLIENT_FILE_BYTES + 1)
@@ -123,7 +124,7 @@ def locked(path: str, folder: str) -> Iterator[None]:
 
     make_private(folder)
     name = os.path.join(folder, f".{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.lock")
-    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _lock(descriptor, path)
         yield
@@ -165,7 +166,7 @@ def refuse_what_is_not_ours(path: str) -> None:
         about = os.stat(path)
     except FileNotFoundError:
         return
-    if hasattr(os, "geteuid") and about.st_uid != os.geteuid():
+    if not is_own(about):
         raise ConfigError(f"`{path}` belongs to another user", hint="fix its owner with `chown`, or run as that user")
     if not about.st_mode & stat.S_IWUSR:
         raise ConfigError(f"`{path}` is read-only", hint="allow writing with `chmod u+w`, or use --print and paste it")

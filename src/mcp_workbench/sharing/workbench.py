@@ -123,7 +123,7 @@ class SocketPlace:
             os.close(taken)
             sign_lock(self._lock)
             if self._is_wanted:
-                os.close(os.open(os.path.join(self.folder, WANTED), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                os.close(os.open(os.path.join(self.folder, WANTED), os.O_WRONLY | os.O_CREAT, 0o600))
         if self._file is not None and _identity(self.path) == self._file:
             return None
         listener = socket.socket(fileno=listen(self.folder).detach())

@@ -110,4 +110,4 @@ def _mark(refresh_token: str) -> bytes:
     return hashlib.sha256(refresh_token.encode()).hexdigest().encode()
 
 
-_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW

@@ -22,6 +22,7 @@ from msgspec import MsgspecError, Struct, field
 from msgspec.json import decode, encode, format
 
 from mcp_workbench.engine.blocking_work import aside
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 from mcp_workbench.signin import store_location
 from mcp_workbench.signin.client_registration import OAuthClient
 from mcp_workbench.signin.profiles import GrantKind
@@ -246,7 +247,7 @@ class TokenStore:
 
     def _opened(self) -> BinaryIO:
         """Follows no link, and a pipe does not block."""
-        more = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        more = NOFOLLOW | NONBLOCK
         return open(self.path, "rb", opener=lambda path, flags: os.open(path, flags | more))
 
     def _read_file(self) -> bytes | None:
@@ -394,7 +395,7 @@ class TokenStore:
         self._make_folder()
         lock = os.path.join(self._folder, f"{name}.lock")
         try:
-            return lock, os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            return lock, os.open(lock, os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o600)
         except OSError as error:
             raise StoreUnusable(f"`{lock}` cannot be opened: {error.strerror}", hint=_FOLDER_HINT) from None
 
@@ -407,7 +408,7 @@ class TokenStore:
             content = seal(content, self._unlocked(), (name for each in servers for name in _spellings(each)))
         if room is not None:
             with contextlib.suppress(OSError):
-                self._replace_file(room, os.O_WRONLY | os.O_NOFOLLOW, content)
+                self._replace_file(room, os.O_WRONLY | NOFOLLOW, content)
                 return
         self._remove_drafts()
         draft = f"{self.path}.{os.getpid()}-{os.urandom(4).hex()}.new"
@@ -425,7 +426,7 @@ class TokenStore:
 
     def _replace_file(self, draft: str, flags: int, content: bytes) -> None:
         try:
-            with open(os.open(draft, flags | os.O_CLOEXEC, 0o600), "wb") as file:
+            with open(os.open(draft, flags, 0o600), "wb") as file:
                 file.write(content)
                 # A reserved file is larger.
                 file.truncate()
@@ -445,7 +446,7 @@ class TokenStore:
             raise StoreUnusable(f"`{self._folder}` cannot be created: {error.strerror}", hint=_FOLDER_HINT) from None
 
     def _check(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        if not stat.S_ISREG(found.st_mode) or not is_own(found):
             raise StoreUnusable(
                 f"`{self.path}` does not belong to you alone, so the tokens in it are not used", hint="remove it"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from mcp_workbench.engine.portable_os import NONBLOCK
 from mcp_workbench.errors import DownstreamError
 
 FILE_NAME: Final = "sign-ins.json"
@@ -38,7 +39,7 @@ def may_hold(url: str) -> bool:
     try:
         # Non-blocking, because the path may be a FIFO.
         path = os.path.join(folder(), FILE_NAME)
-        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NONBLOCK)) as file:
             content = file.read()
             return url.encode() in content or mark_of(url).encode() in content
     except (OSError, StoreUnusable):

@@ -23,6 +23,7 @@ from msgspec.json import Decoder
 from mcp_workbench.engine.catalog.offer import KINDS, Offer, by_identity
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 
 FORMAT: Final = 2
@@ -416,7 +417,7 @@ def _note_use(file: str | int, found: os.stat_result) -> None:
 
 
 def _own_file(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    return os.open(path, flags | NONBLOCK | NOFOLLOW)
 
 
 def _read(path: str) -> bytes:
@@ -425,7 +426,7 @@ def _read(path: str) -> bytes:
     with open(path, "rb", opener=_own_file) as file:
         descriptor = file.fileno()
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        if not stat.S_ISREG(found.st_mode) or not is_own(found):
             raise PermissionError(f"{path} is not a file of ours")
         _note_use(descriptor, found)
         # Files are replaced atomically, so the size cannot change while we read.

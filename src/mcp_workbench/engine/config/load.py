@@ -18,6 +18,7 @@ from mcp_workbench.engine.config.model import WorkbenchConfig, modified_at
 from mcp_workbench.engine.config.problems import MAX_CONFIG_NESTING, ConfigProblems, Problem, quote
 from mcp_workbench.engine.config.validate import foreign_part, validate
 from mcp_workbench.engine.nesting import is_nested_deeper
+from mcp_workbench.engine.portable_os import NONBLOCK
 
 # Claude Code keeps its history next to `mcpServers` in files of several megabytes; a larger file is something else.
 MAX_BYTES = 16 * 1024 * 1024
@@ -122,7 +123,7 @@ def _read_whole(file: BinaryIO) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    return os.open(path, flags | NONBLOCK)
 
 
 def _unreadable(path: str, found: str, *, hint: str | None = None) -> ConfigProblems:

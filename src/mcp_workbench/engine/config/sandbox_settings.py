@@ -15,6 +15,7 @@ from mcp_workbench.engine.config.members import Members
 from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.setting import Declared, setting
+from mcp_workbench.engine.portable_os import user_id
 
 Profile = Literal["off", "guard", "contained", "sealed"]
 # Hosts as written: exact, or `*.` in front, with a port or without.
@@ -87,7 +88,7 @@ def protected_folders(home: str) -> list[tuple[str, str]]:
         found.append((user_data_dir("mcp-workbench", appauthor=False), "where the workbench keeps its sign-ins"))
         found.append((user_config_dir("mcp-workbench", appauthor=False), "where your configuration is"))
     # All of it: the sockets of the desktop, of agents with keys and of the session's bus are there too.
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user_id()}"
     found.append((os.path.normpath(runtime), "where the workbench has its sockets"))
     return found
 

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from mcp_workbench.engine.config.state_folder import state_path
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 from mcp_workbench.errors import ConfigError
 
 # A record holds a path and a hash; anything larger is not a record.
@@ -120,7 +121,7 @@ def _read(place: str | None) -> TrustRecord | None:
     if place is None:
         return None
     try:
-        without_following = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        without_following = NONBLOCK | NOFOLLOW
         with open(place, "rb", opener=lambda path, flags: os.open(path, flags | without_following)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or _is_foreign(found):
@@ -133,7 +134,7 @@ def _read(place: str | None) -> TrustRecord | None:
 
 def _is_foreign(found: os.stat_result) -> bool:
     # Others who could write the record could make any file trusted.
-    return os.name == "posix" and (found.st_uid != os.geteuid() or bool(found.st_mode & 0o022))
+    return os.name == "posix" and (not is_own(found) or bool(found.st_mode & 0o022))
 
 
 def _hash(data: bytes) -> str:

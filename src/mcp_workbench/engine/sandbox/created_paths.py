@@ -56,7 +56,7 @@ def _held(path: str, is_created: bool) -> int | None:
 
 def _locked(path: str) -> int | None:
     """Raises `OSError` if another one is removing it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if not _is_at(path, descriptor):

@@ -63,7 +63,7 @@ def _opened(path: str) -> tuple[str, bool] | None:
     None where it has to be found out in that way. Raises `OSError` if nothing is there."""
     if sys.platform != "linux" or not path.startswith("/"):
         return None
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_PATH)
     try:
         real = os.readlink(f"/proc/self/fd/{descriptor}")
         is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)

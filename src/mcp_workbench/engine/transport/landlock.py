@@ -92,7 +92,7 @@ class Ruleset:
         rights = self._handled & ~(_MAKE_CHAR | _MAKE_BLOCK) if write else self._handled & _READ
         for path in paths:
             try:
-                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_PATH)
             except (OSError, ValueError):
                 refused(path)
                 continue
@@ -107,7 +107,7 @@ class Ruleset:
                 os.close(descriptor)
 
     def _allow(self, rights: int, path: str) -> None:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH)
         try:
             self._add(rights, descriptor)
         finally:

@@ -73,6 +73,6 @@ def _unnamed_file() -> int:
     if sys.platform == "linux":
         return os.memfd_create("mcp-workbench-client")
     path = os.path.join(runtime_folder(), f"{os.getpid()}.client")
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.unlink(path)
     return file

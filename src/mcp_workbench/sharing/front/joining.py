@@ -236,7 +236,7 @@ def take_lock(folder: str, *, waits: bool = False) -> int | None:
     import fcntl
 
     path = os.path.join(folder, LOCK)
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         # The folder may have been removed while we waited: then the lock on the old file excludes no one.
@@ -343,6 +343,6 @@ def _open_log() -> int:
     path = log_path()
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)

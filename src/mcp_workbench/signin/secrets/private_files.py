@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK
 from mcp_workbench.errors import DownstreamError, package_hint
 from mcp_workbench.signin.secrets.secret_files import MAX_SECRET_BYTES
 
@@ -45,7 +46,7 @@ def put(service: str, name: str, value: str, environ: Mapping[str, str]) -> bool
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.chmod(os.path.dirname(path), 0o700)
         # A draft and a rename: a disk that fills up must not cost the value that was there.
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -61,7 +62,7 @@ def get(service: str, name: str, environ: Mapping[str, str]) -> str | None:
     path = _path(service, name)
     try:
         # Non-blocking, because the path may be a FIFO.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | NONBLOCK | NOFOLLOW), "rb") as file:
             content = file.read(_MAX_FILE_BYTES)
     except FileNotFoundError:
         return None
@@ -132,7 +133,7 @@ def _cipher(environ: Mapping[str, str]) -> AESGCM | None:
     if not path:
         return None
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | NONBLOCK), "rb") as file:
             content = file.read(_MAX_FILE_BYTES)
         key = content if len(content) == _KEY_BYTES else base64.b64decode(content.strip(), b"-_", validate=True)
     except (OSError, ValueError) as error:

@@ -9,6 +9,8 @@ import os
 import stat
 from typing import Final
 
+from mcp_workbench.engine.portable_os import NONBLOCK
+
 # Linux limits arguments and variables to 128 KiB each; keys and certificates are a few KiB.
 MAX_SECRET_BYTES: Final = 128 * 1024
 # Container runtimes mount secrets here, deliberately readable by every user in the container.
@@ -23,7 +25,7 @@ def read(path: str) -> tuple[str, bool]:
     """The content of the file, and whether other users can read it. Raises `Unreadable`."""
     try:
         # Non-blocking, because opening a FIFO without a writer would block for ever.
-        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NONBLOCK)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise Unreadable("is a pipe or a device, expected a file")

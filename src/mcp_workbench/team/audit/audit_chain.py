@@ -76,7 +76,7 @@ class OpenedFiles:
     def _open_head(self, path: str) -> int | None:
         """Open and lock the head, so that nothing is rotated while files are opened."""
         try:
-            head = os.open(path + HEAD, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            head = os.open(path + HEAD, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
             return None
         try:

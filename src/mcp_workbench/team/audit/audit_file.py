@@ -185,9 +185,7 @@ class AuditFile:
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
-            self._lock = os.open(
-                self._path + HEAD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
-            )
+            self._lock = os.open(self._path + HEAD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         lock_head(self._lock, self._path, fcntl.LOCK_EX)
         try:
             yield
@@ -245,7 +243,7 @@ class AuditFile:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         self._file = os.open(self._path, flags, 0o600)
         self._head.inode, self._head.size, self._head.first = os.fstat(self._file).st_ino, 0, self._head.seq + 1
 
@@ -255,7 +253,7 @@ class AuditFile:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK)
         if os.fstat(self._file).st_mode & 0o077:
             # Its content is private.
             os.fchmod(self._file, 0o600)

@@ -16,6 +16,7 @@ from msgspec import MsgspecError
 from msgspec.json import decode, encode
 
 from mcp_workbench.engine.config.state_folder import state_path
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 from mcp_workbench.errors import DownstreamError, package_hint
 from mcp_workbench.team.identity.identities import Identity
 
@@ -91,7 +92,7 @@ class IdentityAssertions:
         try:
             with open(self._path, "rb", opener=_without_following) as file:
                 about = os.fstat(file.fileno())
-                if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                if not stat.S_ISREG(about.st_mode) or not is_own(about) or about.st_mode & 0o077:
                     raise ValueError
                 return decode(file.read(MAX_SIGNING_KEY_BYTES), type=dict[str, Any])
         except FileNotFoundError:
@@ -101,7 +102,7 @@ class IdentityAssertions:
         os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
         draft = f"{self._path}.{secrets.token_hex(4)}.new"
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
             with open(os.open(draft, flags, 0o600), "wb") as file:
                 file.write(encode(key))
             # Another workbench may have just created one: then both use that.
@@ -120,4 +121,4 @@ def key_path() -> str | None:
 
 
 def _without_following(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    return os.open(path, flags | NOFOLLOW | NONBLOCK)

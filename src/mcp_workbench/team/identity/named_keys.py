@@ -24,6 +24,7 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import decode, encode
 
 from mcp_workbench.engine.config.state_folder import state_path
+from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 from mcp_workbench.engine.steps import LOCAL
 from mcp_workbench.errors import WorkbenchError
 
@@ -159,7 +160,7 @@ class KeyFolder:
         """Raises `OSError`."""
         if _HASH.fullmatch(sha256):
             path = os.path.join(self._revoked_folder, sha256)
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | NOFOLLOW, 0o600))
 
     def adopt(self, record: KeyRecord) -> FileIdentity | None:
         """Store a key that was created on another machine; None if there is one of this name. Raises `OSError`."""
@@ -188,7 +189,7 @@ class KeyFolder:
             return {}, {}
         except OSError as error:
             raise KeyProblem(f"`{self.path}` cannot be read: {error.strerror}", hint="check its permissions") from None
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        if not stat.S_ISDIR(about.st_mode) or not is_own(about) or about.st_mode & 0o022:
             raise KeyProblem(
                 f"the folder of keys `{self.path}` cannot be used: others may have written to it",
                 hint=f"check what is in it, then run chmod 700 {self.path}",
@@ -231,7 +232,7 @@ class KeyFolder:
         try:
             with open(path, "rb", opener=_without_following) as opened:
                 about = os.fstat(opened.fileno())
-                if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                if not stat.S_ISREG(about.st_mode) or not is_own(about) or about.st_mode & 0o077:
                     log.warning("the key in `%s` is not accepted: others may have read or written it", path)
                     return None
                 record = decode(opened.read(MAX_KEY_RECORD_BYTES), type=KeyRecord)
@@ -249,7 +250,7 @@ class KeyFolder:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         draft = os.path.join(self.path, f".{secrets.token_hex(8)}.new")
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
             with open(os.open(draft, flags, 0o600), "wb") as file:
                 file.write(encode(record))
             # Unlike a rename, this does not replace an existing file.
@@ -396,4 +397,4 @@ def key_holder(name: str, sha256: str) -> str:
 
 
 def _without_following(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    return os.open(path, flags | NOFOLLOW | NONBLOCK)

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct, field
 
 from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, KINDS, Definitions, Offer
 from mcp_workbench.engine.config.model import LockTarget, ServerConfig
+from mcp_workbench.engine.portable_os import NONBLOCK
 from mcp_workbench.engine.protocol.handshake import who
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.lock.packages import package_of
@@ -119,7 +120,7 @@ def read_lock(target: LockTarget) -> LockFile | None:
     """Read the file; None if there is none. Raises `ConfigError`."""
     path = target.path
     try:
-        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NONBLOCK)) as file:
             content = file.read(MAX_LOCK_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
