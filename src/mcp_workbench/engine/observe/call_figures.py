@@ -399,9 +399,11 @@ class CallFigures:
         return dict(self._saved)
 
     def running(self) -> list[CallRecord]:
-        """The calls that have not ended, oldest first."""
+        """The calls that have not ended, oldest first, as they are now."""
         self._find_running()
-        return sorted(map(self._record_of, self._running), key=lambda call: call.arrived)
+        # Not kept: as long as there are records, no call is counted the short way.
+        found = (self._records.get(each) or _new_record(each) for each in self._running)
+        return sorted(found, key=lambda call: call.arrived)
 
     def running_passages(self) -> list[AnyPassage]:
         self._find_running()
