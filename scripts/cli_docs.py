@@ -101,13 +101,12 @@ def with_tables(document: str) -> str:
 
 
 def _commands() -> str:
-    rows = []
+    rows = [f"| **Try** | |\n| [`demo`](#demo) | {_marked(COMMANDS['demo'].summary)} |\n"]
     for group, names in GROUPS.items():
         rows.append(f"| **{group}** | |\n")
         for name in names:
             every = [name, *ACTIONS.get(name, {}).values()]
             rows += [f"| [`{SPELLED[each]}`](#{each}) | {_marked(COMMANDS[each].summary)} |\n" for each in every]
-    rows.append(f"| [`demo`](#demo) | {_marked(COMMANDS['demo'].summary)} |\n")
     return "<!-- commands -->\n\n| command | what it does |\n|---|---|\n" + "".join(rows)
 
 
