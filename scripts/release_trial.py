@@ -1,13 +1,15 @@
 """Everything that a release does but publish: `make release-trial`, or `python -m scripts.release_trial [--name NAME]`.
 
-Builds wheel and sdist from what git has, checks what is in them, installs the wheel with pinned dependencies into an
-empty environment, and walks through the demo there. `--name` tries another name of the distribution: it stands in one
-place, `[project] name` of pyproject.toml, so that publishing under another one needs no other change.
+Builds wheel, sdist and the bill of materials from what git has, checks what is in them, installs the wheel with pinned
+dependencies into an empty environment, walks through the demo there, and asks `check_release` for its objections,
+except those about the branch and the tag. `--name` tries another name of the distribution: it stands in one place,
+`[project] name` of pyproject.toml, so that publishing under another one needs no other change.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -18,7 +20,17 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from scripts.check_release import (
+    VERSION_FILE,
+    Repository,
+    check_changelog,
+    check_documents,
+    declared_version,
+    parse_version,
+)
 from scripts.other_pythons import copy_checkout
+
+ROOT = Path(__file__).resolve().parent.parent
 
 # Beside the package and its metadata, the wheel carries the documents for users.
 DOCUMENTS = ("start", "guides", "reference")
@@ -97,6 +109,23 @@ def use(wheel: Path, checkout: Path, folder: Path) -> None:
         _run([command, *words], home, environ)
 
 
+def objections(checkout: Path, repository: Path) -> list[str]:
+    """Return why what is committed could not be released, whatever the branch and the tag."""
+    version = declared_version((checkout / VERSION_FILE).read_text("utf-8")) or ""
+    if (parsed := parse_version(version)) is None:
+        return [f"`{version}` is no version"]
+    found = check_changelog((checkout / "CHANGELOG.md").read_text("utf-8"), version)
+    return found + check_documents(Repository(repository), "HEAD", parsed)
+
+
+def list_materials(folder: Path) -> None:
+    """Write the bill of materials. Raises `Refused` if it names no components."""
+    path = folder / "materials.cdx.json"
+    _run([sys.executable, "-m", "scripts.write_sbom", str(path)], ROOT)
+    if not json.loads(path.read_bytes()).get("components"):
+        raise Refused("the bill of materials has no components")
+
+
 def _run(command: Sequence[str], folder: Path, environ: dict[str, str] | None = None) -> None:
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
@@ -118,11 +147,14 @@ def main(arguments: Sequence[str]) -> int:
                 settings.write_text(rename(settings.read_text("utf-8"), name), "utf-8")
             wheel, sdist = build(checkout)
             print(f"built and checked: {wheel.name} ({wheel.stat().st_size:,} bytes), {sdist.name}", flush=True)
+            list_materials(Path(place))
             use(wheel, checkout, Path(place))
+            if refused := objections(checkout, ROOT):
+                raise Refused("it may not be released:\n" + "\n".join(refused))
         except Refused as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-    print("installed from the wheel into an empty environment, and walked through the demo")
+    print("listed what it is made of, installed from the wheel into an empty environment, and walked through the demo")
     print("what is left for a person: the tag (docs/internals/principles.md, Releases)")
     return 0
 

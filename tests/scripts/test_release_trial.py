@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 import zipfile
 from pathlib import Path
@@ -9,7 +11,17 @@ from pathlib import Path
 import pytest
 
 from scripts.other_pythons import copy_checkout
-from scripts.release_trial import NEEDED_IN_SDIST, Refused, build, check_sdist, check_wheel, rename
+from scripts.release_trial import (
+    NEEDED_IN_SDIST,
+    ROOT,
+    Refused,
+    build,
+    check_sdist,
+    check_wheel,
+    list_materials,
+    objections,
+    rename,
+)
 
 
 @pytest.fixture
@@ -56,3 +68,21 @@ def test_the_distribution_can_be_named_otherwise_by_one_line(tmp_path: Path) -> 
     with zipfile.ZipFile(wheel) as archive:
         entry = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
         assert b"mcp-workbench = mcp_workbench.__main__:main" in archive.read(entry)
+
+
+@pytest.mark.processes
+def test_what_check_release_would_refuse_is_refused_by_the_trial(tmp_path: Path) -> None:
+    copy_checkout(tmp_path)
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text(re.sub(r"## \[Unreleased\].*?(?=## \[0)", "", changelog.read_text("utf-8"), flags=re.DOTALL))
+    assert objections(tmp_path, ROOT) == []
+    changelog.write_text(changelog.read_text("utf-8").replace("## [0", "## [Unreleased]\n\n- News.\n\n## [0", 1))
+    assert [each.partition(";")[0] for each in objections(tmp_path, ROOT)] == [
+        "CHANGELOG.md still lists changes under `Unreleased`"
+    ]
+
+
+@pytest.mark.processes
+def test_the_bill_of_materials_has_components(tmp_path: Path) -> None:
+    list_materials(tmp_path)
+    assert json.loads((tmp_path / "materials.cdx.json").read_bytes())["components"]
