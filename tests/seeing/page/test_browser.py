@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.seeing.page import page_examples
-from tests.seeing.page.browser import NARROW, WIDE, chromium, opened
+from tests.seeing.page.browser import NARROW, WIDE, opened
 from tests.seeing.page.scripted_api import ScriptedApi
 from tests.support.packages import Unavailable, node_packages
 
@@ -24,15 +24,6 @@ AXE = "axe-core@4.10.3"
 VIEWS = ("waiting", "live", "tools", "servers", "tokens", "audit", "connect")
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 BIDI = "pay \u202e001\u202c euro"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with chromium() as started:
-            yield started
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(autouse=True)

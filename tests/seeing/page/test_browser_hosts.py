@@ -15,11 +15,10 @@ import pytest
 from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.socket_peers import is_confined
 from tests.end_to_end.test_sandbox_hosts import SCRIPT
-from tests.seeing.page.browser import chromium, opened
+from tests.seeing.page.browser import opened
 from tests.seeing.page.line_client import LineClient
 from tests.seeing.page.test_browser_workbench import page_address, show
 from tests.support import processes
-from tests.support.packages import Unavailable
 from tests.support.workbench import write_config
 
 if TYPE_CHECKING:
@@ -33,15 +32,6 @@ pytestmark = [
     ),
     pytest.mark.skipif(is_confined(), reason="everything here has no_new_privs, so nobody can decide"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with chromium() as started:
-            yield started
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.seeing.page.browser import chromium, opened
+from tests.seeing.page.browser import opened
 from tests.seeing.page.test_browser_workbench import show
-from tests.support.packages import Unavailable
 from tests.support.workbench import scripted_entry, workbench_command, write_config
 
 if TYPE_CHECKING:
@@ -24,15 +23,6 @@ pytestmark = pytest.mark.processes
 
 TOKEN = "a-token-that-is-long-enough-for-a-test"
 END_SECONDS = 30
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with chromium() as started:
-            yield started
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(autouse=True)

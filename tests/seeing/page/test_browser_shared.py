@@ -11,27 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.shell import run
-from tests.seeing.page.browser import chromium, opened
+from tests.seeing.page.browser import opened
 from tests.seeing.page.line_client import LineClient
 from tests.seeing.page.test_browser_workbench import show
 from tests.sharing.harness import Shared
 from tests.support import processes
-from tests.support.packages import Unavailable
 from tests.support.workbench import scripted_entry, write_config
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.processes
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with chromium() as started:
-            yield started
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.seeing.page.browser import chromium, opened
+from tests.seeing.page.browser import opened
 from tests.seeing.page.line_client import LineClient
 from tests.support import processes
-from tests.support.packages import Unavailable
 from tests.support.workbench import scripted_entry, write_config
 
 if TYPE_CHECKING:
@@ -26,15 +25,6 @@ pytestmark = pytest.mark.processes
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 ENDS_AT_ONCE = f"import sys; print({HOSTILE!r} + 'z' * 2**20, file=sys.stderr); sys.exit('TOKEN is not set')"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with chromium() as started:
-            yield started
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(autouse=True)
