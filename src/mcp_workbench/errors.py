@@ -105,12 +105,20 @@ def has_room_for_a_stack() -> bool:
     return True
 
 
+def distribution() -> str:
+    """Return the name under which we were installed: that of the package with our command."""
+    from importlib.metadata import entry_points
+
+    found = [each.dist for each in entry_points(group="console_scripts", name="mcp-workbench") if each.dist]
+    return found[0].name if found else "mcp-workbench"
+
+
 def package_hint(*packages: str) -> str:
     """How to install an optional Python package that is needed for what was requested. Does not name our own package
     with an extra: on PyPI, its name may be that of somebody else's."""
     names = " ".join(packages)
     beside = " ".join(f"--with {name}" for name in packages)
     return (
-        f"install it where the workbench runs: `pip install {names}`, `pipx inject mcp-workbench {names}`, "
+        f"install it where the workbench runs: `pip install {names}`, `pipx inject {distribution()} {names}`, "
         f"or `uv tool install {beside}` and what you installed the workbench from"
     )
