@@ -7,11 +7,14 @@ Owns where each part goes. stdout is data; on a terminal it is formatted for peo
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import mimetypes
 import os
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -35,6 +38,9 @@ Protocol = Literal["kitty", "iterm2"]
 _PIECE: Final = 4096
 # Larger images are slow, and not what people look at in a terminal.
 MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
+# Seconds, a day: what a terminal cannot show is opened soon, or saved with `--output`.
+IMAGES_KEPT: Final = 86400.0
+_FOLDER: Final = "mcp-workbench-call-"
 # VS Code's terminal can too, but only with a setting that the environment does not reveal.
 _ITERM2_PROGRAMS: Final = ("iTerm.app", "WezTerm", "mintty")
 
@@ -123,11 +129,21 @@ def _show_binaries(screen: Screen, binaries: Sequence[Binary]) -> None:
             sys.stdout.buffer.write(inline)
             sys.stdout.flush()
             continue
-        # In a new private folder, which the system cleans up.
-        folder = folder or Path(tempfile.mkdtemp(prefix="mcp-workbench-"))
+        folder = folder or _folder_for_looking()
         # It may be an address or contain a slash: a server must not choose a path.
         kind = binary.kind if binary.kind.isalnum() else "data"
         _write(folder / f"{kind}-{number}{_suffix(binary.type)}", binary.data, binary)
+
+
+def _folder_for_looking() -> Path:
+    """A new private folder. Those of earlier calls are removed once nobody looks at them any more."""
+    for each in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        # What a link leads to is not ours: nothing is removed then.
+        with contextlib.suppress(OSError):
+            found = each.lstat()
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > IMAGES_KEPT:
+                shutil.rmtree(each)
+    return Path(tempfile.mkdtemp(prefix=_FOLDER))
 
 
 def _suffix(type: str) -> str:

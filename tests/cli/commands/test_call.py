@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,23 @@ def test_images_and_sounds_go_to_files(config: Path, tmp_path: Path, temporary_f
     assert f"note: saved image (image/png, 5 bytes) as {target}\n" in remarks
     [second] = tmp_path.glob("saved-2.*")
     assert second.read_bytes() == b"audio"
+
+
+def test_what_was_saved_to_be_looked_at_is_removed_after_a_day(
+    config: Path, tmp_path: Path, temporary_folder: Path
+) -> None:
+    before_yesterday = time.time() - 2 * 86400
+    elsewhere = tmp_path / "elsewhere"
+    new, old, link = (Path(temporary_folder) / f"mcp-workbench-call-{name}" for name in ("new", "old", "link"))
+    for folder in (elsewhere, new, old):
+        folder.mkdir()
+        (folder / "image-1.png").write_bytes(b"image")
+    link.symlink_to(elsewhere)
+    for folder in (old, link):
+        os.utime(folder, (before_yesterday, before_yesterday), follow_symlinks=False)
+    assert call(config, "odd", "legacy", "all_content").status == 0
+    assert (new / "image-1.png").exists() and not old.exists()
+    assert (elsewhere / "image-1.png").exists()
 
 
 def test_text_is_saved_where_there_is_nothing_else_to_save(config: Path, tmp_path: Path) -> None:
