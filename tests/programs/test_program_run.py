@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.programs import program_run
 from tests.support.client import Json
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 
@@ -161,7 +162,7 @@ async def test_an_error_says_what_was_done_before(tmp_path: Path) -> None:
         code = "print('begun')\nfor p in ['a', 'b', 'bad', 'c']:\n    call('dev/fs/read', path=p)"
         result = await run(seen, code)
         assert text_of(result).startswith("begun\n")
-        assert text_of(result).endswith("Done before: 2 calls (dev/fs/read ×2)")
+        assert text_of(result).endswith("\nDone before: 2 calls (dev/fs/read ×2)\nFailed: 1 call (dev/fs/read ×1)")
 
 
 async def test_a_failed_call_raises_and_may_be_caught(tmp_path: Path) -> None:
@@ -307,4 +308,102 @@ async def test_a_third_program_of_one_user_has_to_wait(tmp_path: Path) -> None:
 async def test_the_result_of_a_call_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.programs.program_run.MAX_VALUE_BYTES", 10)
     async with workbench_with(tmp_path, boxes(), programs=True) as seen:
-        assert "the most that a program can read" in text_of(await run(seen, "call('dev/fs/read', path='a')"))
+        said = text_of(await run(seen, "call('dev/fs/read', path='a')"))
+        assert "the most that a program can read" in said
+        assert said.endswith("Failed: 1 call (dev/fs/read ×1)"), "its tool was called"
+
+
+# what is told of a program that a limit has ended
+
+
+async def test_a_program_that_makes_too_many_calls_is_told_where_and_what_it_had_printed(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), programs={"calls": 2}) as seen:
+        code = (
+            "print('begun')\nfor p in 'abc':\n    try:\n        call('dev/fs/read', path=p)\n    except Exception: pass"
+        )
+        assert text_of(await run(seen, code)).splitlines() == [
+            "begun",
+            "line 4: `call('dev/fs/read', path=p)`",
+            "the program has made 2 calls, the most allowed (`programs.calls`)",
+            "Done before: 2 calls (dev/fs/read ×2)",
+        ]
+
+
+class Watched(program_run.ProgramRun):
+    """A program, and the limit of its time."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.bound = asyncio.timeout(None)
+        latest.append(self)
+
+    @property
+    def place(self) -> tuple[object, bool]:
+        """The line of its latest call or pause, and whether it is still there."""
+        return self._line, self._is_there
+
+
+latest: list[Watched] = []
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
+    """The programs that run. Their time ends when the test says so."""
+    latest.clear()
+    monkeypatch.setattr(program_run, "ProgramRun", Watched)
+    monkeypatch.setattr(program_run, "timeout", lambda seconds: latest[-1].bound)
+    return latest
+
+
+async def test_a_call_in_flight_when_the_time_is_over_may_have_been_carried_out(
+    tmp_path: Path, watched: list[Watched]
+) -> None:
+    every = writing_boxes()
+    server = every["dev"]["fs"]
+    async with workbench_with(tmp_path, every, **ALLOWED) as seen:
+        await seen.use("dev/fs/read", {"path": "x"})
+        code = "print('begun')\ncall('dev/fs/read', path='a')\ndef f():\n    call('dev/fs/delete', path='b')\nf()"
+        waiting = asyncio.ensure_future(run(seen, code))
+        while [name for name, _ in server.calls] != ["read", "read"]:
+            await asyncio.sleep(0)
+        server.held = []
+        while not server.held:
+            await asyncio.sleep(0.001)
+        watched[0].bound.reschedule(0.0)
+        said = text_of(await waiting).splitlines()
+        assert "the longest allowed (`callSeconds` of `clients`" in said[2], "nothing is known of the client"
+        assert said == [
+            "begun",
+            "line 4: `call('dev/fs/delete', path='b')`",
+            said[2],
+            "Done before: 1 call (dev/fs/read ×1)",
+            "In flight: dev/fs/delete, which was cancelled and may have been carried out",
+        ]
+        assert len(server.cancelled) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "place", "where"),
+    [
+        ("import time\nprint('begun')\nwhile True:\n    time.sleep(9)", (4, True), "line 4: `time.sleep(9)`"),
+        ("print('begun')\nfind('a')\nwhile True: pass", (2, False), "after line 2: `find('a')`"),
+    ],
+)
+async def test_a_program_whose_time_is_over_is_told_how_far_it_came(
+    tmp_path: Path, watched: list[Watched], code: str, place: tuple[object, bool], where: str
+) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        waiting = asyncio.ensure_future(run(seen, code))
+        while not watched or watched[0].place != place:
+            await asyncio.sleep(0.001)
+        watched[0].bound.reschedule(0.0)
+        said = text_of(await waiting).splitlines()
+        assert said[:2] == ["begun", where]
+        assert "the longest allowed" in said[2]
+
+
+def test_a_program_ends_before_its_client_gives_up() -> None:
+    assert program_run.longest(60.0, None) == program_run.longest(60.0, 295.0) == (60.0, "`programs.seconds`")
+    seconds, why = program_run.longest(60.0, 54.5)
+    assert seconds == 54.5 and "`callSeconds` of `clients`" in why
+    assert program_run.longest(60.0, -1.0)[0] == 0.0

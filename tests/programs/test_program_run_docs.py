@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.engine.config.program_settings import ProgramsConfig
-from mcp_workbench.programs import program_run, worker
+from mcp_workbench.programs import program_run
 from tests.support.client import Json
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
 
@@ -53,5 +53,5 @@ def test_the_limits_of_the_guide_are_those_of_the_source() -> None:
     assert (usual.calls, usual.seconds, usual.memory, usual.writes) == (100, 60.0, 64, "ask")
     assert (program_run.MAX_CPU_SECONDS, program_run.MAX_VALUE_BYTES) == (10.0, 16 << 20)
     assert program_run.MAX_SOURCE_BYTES == program_run.MAX_PRINTED_BYTES == 64 * 1024
-    assert (program_run.MAX_PROGRAMS_OF_ONE, program_run.MAX_PROGRAMS, worker._MAX_SLEEP) == (2, 4, 1.0)
+    assert (program_run.MAX_PROGRAMS_OF_ONE, program_run.MAX_PROGRAMS, program_run.MAX_SLEEP) == (2, 4, 1.0)
     assert program_run.DEFAULT_ANSWER_TOKENS == 2_000

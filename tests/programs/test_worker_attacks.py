@@ -100,10 +100,14 @@ class Worker:
 
     def run(self, code: str) -> Json:
         self.send({"code": code, **LIMITS})
+        printed = ""
         while "end" not in (message := self.read()):
+            if "printed" in message:
+                printed += message["printed"]
+                continue
             self.calls += 1
             self.send({"value": None})
-        return message
+        return {**message, "printed": printed}
 
     def children(self) -> list[str]:
         return Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()

@@ -35,11 +35,15 @@ MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_PRINTED_BYTES: Final = 64 * 1024
 # One result that a call returns to its program.
 MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+# One sleep. It counts towards the time of the program.
+MAX_SLEEP: Final = 1.0
 MAX_PROGRAMS_OF_ONE: Final = 2
 MAX_PROGRAMS: Final = 4
 DEFAULT_ANSWER_TOKENS: Final = 2_000
 # How many of the tools that a program has called are named in an error.
 _MAX_NAMED_TOOLS_DONE: Final = 8
+# Of the line that an error is about.
+_MAX_TOLD_SOURCE: Final = 200
 # What to do instead of what the interpreter does not know.
 _INSTEAD: Final = {
     "yield": "append to a list and return it",
@@ -75,6 +79,14 @@ class ProgramTime:
             self._left = None
 
 
+def longest(seconds: float, patience: float | None) -> tuple[float, str]:
+    """How long a program may run that its client waits for so long, and which setting says so."""
+    if patience is None or seconds <= patience:
+        return seconds, "`programs.seconds`"
+    # Its error would find nobody who waits for it.
+    return max(patience, 0.0), "`callSeconds` of `clients`: how long the client waits"
+
+
 class Programs:
     """All programs of one gateway."""
 
@@ -100,20 +112,22 @@ class Programs:
                 del self._running[principal]
 
     async def _run(self, router: Router, call: RoutedCall, decision: RunProgram, settings: ProgramsConfig) -> bytes:
-        run = ProgramRun(router, call, settings)
-        run.record(decision.code)
+        run = ProgramRun(router, call, settings, decision.code)
+        run.record()
+        # Its client waits from now on, also while a process starts.
+        began = asyncio.get_running_loop().time()
         try:
             worker = await self.pool.take(call.view.principal)
         except DownstreamError as error:
             return error_result(failure_text(error))
         is_in_order = False
         try:
-            end = await run.through(worker, decision.code)
+            end = await run.through(worker, began)
             is_in_order = True
         except LimitReached as error:
-            return error_result(run.failed(str(error)))
+            return error_result(run.stopped(str(error)))
         except WorkerEnded:
-            return error_result(run.failed("the interpreter ended unexpectedly"))
+            return error_result(run.stopped("the interpreter ended unexpectedly"))
         finally:
             if is_in_order:
                 self.pool.give_back(worker)
@@ -123,16 +137,24 @@ class Programs:
 
 
 class ProgramRun:
-    def __init__(self, router: Router, call: RoutedCall, settings: ProgramsConfig) -> None:
+    def __init__(self, router: Router, call: RoutedCall, settings: ProgramsConfig, code: str) -> None:
         self._router = router
         self._call = call
         self._settings = settings
+        self._code = code
         self.id = secrets.token_hex(6)
+        self._printed = ""
+        # The line of its latest call or pause, and whether it is still there.
+        self._line: int | None = None
+        self._is_there = False
+        # How often which tool was called, and with it those that failed; and the call in flight.
         self._done: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._inner: InnerCall | None = None
         self._made = 0
         self._origins: dict[tuple[str, str, str], None] = {}
 
-    def record(self, code: str) -> None:
+    def record(self) -> None:
         """Record that it runs: its calls refer to it by its id."""
         recorder = self._router.gate.recorder
         if recorder is not None:
@@ -143,32 +165,32 @@ class ProgramRun:
                 peer=peer,
                 client=info.decode(errors="replace"),
                 program=self.id,
-                sha256=hashlib.sha256(code.encode()).hexdigest(),
-                bytes=len(code.encode()),
+                sha256=hashlib.sha256(self._code.encode()).hexdigest(),
+                bytes=len(self._code.encode()),
             )
 
-    async def through(self, worker: Worker, code: str) -> dict[str, Any]:
+    async def through(self, worker: Worker, began: float) -> dict[str, Any]:
         """Run it to its end, as the worker tells it. Raises `LimitReached` and `WorkerEnded`."""
-        settings = self._settings
-        bound = timeout(settings.seconds)
-        time = ProgramTime(bound, asyncio.get_running_loop().time)
+        clock = asyncio.get_running_loop().time
+        client = self._call.view.face.recognise(self._call.introduction[0])
+        patience = client.patience(with_progress=self._call.progress_token is not None)
+        seconds, why = longest(self._settings.seconds, None if patience is None else patience - (clock() - began))
+        bound = timeout(seconds)
+        time = ProgramTime(bound, clock)
         try:
             async with bound:
-                return await self._through(worker, code, time)
+                return await self._through(worker, time)
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise LimitReached(
-                f"the program has run for {settings.seconds:g} s, the longest allowed (`programs.seconds`)"
-            ) from None
+            raise LimitReached(f"the program has run for {seconds:.3g} s, the longest allowed ({why})") from None
 
-    async def _through(self, worker: Worker, code: str, time: ProgramTime) -> dict[str, Any]:
+    async def _through(self, worker: Worker, time: ProgramTime) -> dict[str, Any]:
         settings = self._settings
         worker.send(
             {
-                "code": code,
+                "code": self._code,
                 "calls": settings.calls,
-                "seconds": settings.seconds,
                 "cpu": min(MAX_CPU_SECONDS, settings.seconds),
                 "memory": settings.memory << 20,
                 "printed": MAX_PRINTED_BYTES,
@@ -177,8 +199,21 @@ class ProgramRun:
         while True:
             message = await worker.receive()
             if "end" in message:
-                return message
-            worker.send(await self._answered(message, time))
+                end: dict[str, Any] = message["end"]
+                return end
+            if "printed" in message:
+                self._printed += str(message["printed"])
+                continue
+            self._line, self._is_there = message.get("line"), True
+            if "sleep" in message:
+                seconds = float(message["sleep"])
+                # NaN is not within these bounds.
+                await asyncio.sleep(seconds if 0 <= seconds <= MAX_SLEEP else MAX_SLEEP)
+                answer: dict[str, object] = {"value": None}
+            else:
+                answer = await self._answered(message, time)
+            self._is_there = False
+            worker.send(answer)
 
     async def _answered(self, message: dict[str, Any], time: ProgramTime) -> dict[str, object]:
         self._made += 1
@@ -191,19 +226,23 @@ class ProgramRun:
         else:
             name, arguments = b'"use_tool"', {"tool": message.get("call"), "arguments": message.get("arguments")}
         inner = self._call.inner({"name": Raw(name), "arguments": Raw(encode(arguments))})
-        inner.route.program, inner.on_asked = self.id, time.note_asked
+        inner.route.program, inner.on_asked, self._inner = self.id, time.note_asked, inner
         try:
             await make_call(self._router, self._call, inner)
         finally:
             inner.on_asked = None
             time.note_asked(False)
         self._call.report(self._made, 0)
-        return await self._value(inner)
+        answer = await self._value(inner)
+        self._inner = None
+        if inner.was_sent:
+            where = self._where(inner)
+            (self._failed if "error" in answer else self._done)[where] += 1
+        return answer
 
     async def _value(self, inner: InnerCall) -> dict[str, object]:
         kind, payload = inner.ended.result()
-        origin = origin_of_call(inner)
-        where = "/".join(origin).strip("/")
+        origin, where = origin_of_call(inner), self._where(inner)
         results = self._call.view.face.kept_results()
         assert results is not None
         try:
@@ -220,30 +259,44 @@ class ProgramRun:
             denied = isinstance(passage, Passage) and passage.decision == "denied" and passage.asked > 0
             return {"error": str(error), "denied": denied}
         if where:
-            self._done[where] += 1
             self._origins[origin] = None
         return {"value": value}
 
+    def _where(self, inner: InnerCall) -> str:
+        return "/".join(origin_of_call(inner)).strip("/")
+
     # ── the answer ──
 
-    def failed(self, why: str, printed: str = "") -> str:
-        """The text of an error: the cause, and what was done before."""
-        named = ", ".join(f"{tool} ×{count}" for tool, count in self._done.most_common(_MAX_NAMED_TOOLS_DONE))
-        more = len(self._done) - _MAX_NAMED_TOOLS_DONE
-        done = self._done.total()
-        told = f"Done before: {done} call{'s' * (done != 1)} ({named}{f' and {more} more tools' if more > 0 else ''})"
-        return "\n".join(filter(None, (printed.rstrip("\n"), why, told if done else "Done before: no calls")))
+    def failed(self, why: str) -> str:
+        """The text of an error: what it had printed, the cause, and what was done before."""
+        done = [
+            f"Done before: {_counted(self._done)}" if self._done else "Done before: no calls",
+            f"Failed: {_counted(self._failed)}" if self._failed else "",
+        ]
+        if self._inner is not None and self._inner.was_sent:
+            done.append(f"In flight: {self._where(self._inner)}, which was cancelled and may have been carried out")
+        return "\n".join(filter(None, (self._printed.rstrip("\n"), why, *done)))
 
-    async def answer(self, message: dict[str, Any], budget: int) -> bytes:
-        end, printed = message["end"], str(message.get("printed", ""))
+    def stopped(self, why: str) -> str:
+        """The same for a program that has not come to an end of its own."""
+        named = self._named(self._line)
+        return self.failed("\n".join(filter(None, (named if self._is_there else named and f"after {named}", why))))
+
+    def _named(self, line: object) -> str:
+        lines = self._code.split("\n")
+        if not isinstance(line, int) or not 0 < line <= len(lines):
+            return ""
+        return f"line {line}: `{lines[line - 1].strip()[:_MAX_TOLD_SOURCE]}`"
+
+    async def answer(self, end: dict[str, Any], budget: int) -> bytes:
         if "error" in end:
-            text, is_error = self.failed(self._cause(end["error"]), printed), True
+            text, is_error = self.failed(self._cause(end["error"])), True
         else:
             value = end.get("value")
             text = value if isinstance(value, str) else encode(value).decode()
             if value is None:
-                text = "" if printed else "(no value: end the program with an expression)"
-            text, is_error = (printed + text).rstrip("\n"), False
+                text = "" if self._printed else "(no value: end the program with an expression)"
+            text, is_error = (self._printed + text).rstrip("\n"), False
         result = encode({"content": [{"type": "text", "text": text}], **({"isError": True} if is_error else {})})
         results = self._call.view.face.kept_results()
         assert results is not None
@@ -269,5 +322,10 @@ class ProgramRun:
                 instead = next((text for word, text in _INSTEAD.items() if word in message), "")
                 cause = f"{message.replace('The monty syntax parser does not yet support', 'no support for')}"
                 cause += f"; {instead}" if instead else ""
-        line, source = error.get("line"), str(error.get("source") or "").strip()
-        return f"line {line}: `{source}`\n{cause}" if isinstance(line, int) and source else cause
+        return "\n".join(filter(None, (self._named(error.get("line")), cause)))
+
+
+def _counted(calls: Counter[str]) -> str:
+    named = ", ".join(f"{tool} ×{count}" for tool, count in calls.most_common(_MAX_NAMED_TOOLS_DONE))
+    more, total = len(calls) - _MAX_NAMED_TOOLS_DONE, calls.total()
+    return f"{total} call{'s' * (total != 1)} ({named}{f' and {more} more tools' if more > 0 else ''})"

@@ -1,8 +1,8 @@
 """The process in which a program runs: the interpreter on one side, JSON lines to the workbench on the other.
 
-Started by `program_pool` in a sandbox. Stdin and stdout carry one JSON object a line: a program comes in, then each of
-its calls goes out and its value comes in, and the end goes out. Nothing of a program is left for the next: each gets an
-interpreter process of its own.
+Started by `program_pool` in a sandbox. Stdin and stdout carry one JSON object a line: a program comes in, what it
+prints goes out, each of its calls and pauses goes out with its line and its value comes in, and the end goes out.
+Nothing of a program is left for the next: each gets an interpreter process of its own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from typing import Any, BinaryIO, Final, NoReturn
 # One call is one suspension of the interpreter, and so is a name that it looks up.
 _SUSPENSIONS_PER_CALL: Final = 4
 _OTHER_SUSPENSIONS: Final = 2000
-# One sleep; further ones count towards the time of the program.
-_MAX_SLEEP: Final = 1.0
 _MAX_VALUE_DEPTH: Final = 200
-# Of the line that an error is about.
-_MAX_TOLD_SOURCE: Final = 200
+_PAUSES: Final = frozenset({"system.sleep", "system.async_sleep"})
 # Python writes no number that is much longer.
 _MAX_INTEGER_BITS: Final = 8192
 
@@ -39,6 +36,8 @@ class Channel:
     def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
+        # Of the program, where it has stopped to ask something.
+        self.line: int | None = None
 
     def read(self) -> dict[str, Any]:
         line = self._incoming.readline()
@@ -54,7 +53,7 @@ class Channel:
 
     def ask(self, message: dict[str, Any]) -> Any:
         """Have the workbench do something, and return the value. Raises what a program is to see."""
-        self.write(message)
+        self.write({**message, "line": self.line})
         answer = self.read()
         if "error" not in answer:
             return answer["value"]
@@ -62,11 +61,11 @@ class Channel:
 
 
 class Printed:
-    """What a program prints, up to a limit."""
+    """Passes on what a program prints, up to a limit."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, channel: Channel) -> None:
         self._left = limit
-        self.parts: list[str] = []
+        self._channel = channel
         self.is_full = False
 
     def __call__(self, stream: str, text: str) -> None:
@@ -74,7 +73,7 @@ class Printed:
         if self._left < 0:
             self.is_full = True
             raise PrintLimit
-        self.parts.append(text)
+        self._channel.write({"printed": text})
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -106,7 +105,7 @@ def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
     """Run one program. Returns its end, as the workbench is told it."""
     import pydantic_monty as monty
 
-    printed = Printed(wanted["printed"])
+    printed = Printed(wanted["printed"], channel)
 
     def call(tool: Any, arguments: Any = None, /, **more: Any) -> Any:
         given = {**(plain(arguments) if isinstance(arguments, dict) else {}), **plain(more)}
@@ -121,26 +120,38 @@ def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
         "max_feed_duration_secs": wanted["cpu"],
         "max_memory": wanted["memory"],
         "max_suspensions": wanted["calls"] * _SUSPENSIONS_PER_CALL + _OTHER_SUSPENSIONS,
-        "max_total_sleep_secs": wanted["seconds"],
     }
+    source = wanted["code"].encode()
     try:
-        with pool.checkout(
-            script_name="program.py", limits=limits, os_policy={"sleep_system_max": _MAX_SLEEP}
-        ) as session:
-            value = session.feed_run(
+        with pool.checkout(script_name="program.py", limits=limits) as session:
+            step = session.feed_start(
                 wanted["code"], external_lookup={"call": call, "find": find}, print_callback=printed
             )
-        end: dict[str, Any] = {"value": plain(value)}
+            while not isinstance(step, monty.MontyComplete):
+                channel.line = _line(step.position, source)
+                if isinstance(step, monty.FunctionSnapshot) and step.function_name in _PAUSES:
+                    # The workbench waits, which knows the time of the program.
+                    channel.ask({"sleep": plain(step.args[0])})
+                    step = step.resume({"return_value": None})
+                else:
+                    step = step.resume_auto()
+        end: dict[str, Any] = {"value": plain(step.output)}
     except monty.MontyCrashedError as error:
         end = {"error": {"kind": "time" if error.timed_out else "crash", "message": str(error)}}
     except monty.MontyError as error:
         end = {"error": _described(error)}
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         # Its value cannot leave the interpreter.
         end = {"error": {"kind": "value", "message": str(error)}}
     if printed.is_full:
         end = {"error": {**end.get("error", {}), "kind": "print"}}
-    return {"end": end, "printed": "".join(printed.parts)}
+    return {"end": end}
+
+
+def _line(position: Any, source: bytes) -> int | None:
+    """The line of the program that this is in; None inside of `eval`."""
+    is_own = position.filename != "<string>" and position.end > 0
+    return source.count(b"\n", 0, position.start) + 1 if is_own else None
 
 
 def _described(error: Any) -> dict[str, Any]:
@@ -156,7 +167,7 @@ def _described(error: Any) -> dict[str, Any]:
     elif text.startswith("MemoryError: memory limit"):
         described["kind"] = "memory"
     if own:
-        described |= {"line": own[-1].line, "source": (own[-1].source_line or "")[:_MAX_TOLD_SOURCE]}
+        described["line"] = own[-1].line
     return described
 
 

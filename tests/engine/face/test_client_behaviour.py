@@ -83,3 +83,11 @@ def test_the_document_is_what_the_table_says() -> None:
     assert BEHAVIOUR.read_text("utf-8") == behaviour_document(), "run python -m scripts.write_client_docs"
     assert table().startswith(START)
     assert all(f"| {row.title} |" in table() for row in behaviours().values())
+
+
+def test_a_client_is_answered_before_it_gives_up() -> None:
+    assert UNKNOWN.patience(with_progress=True) == 55.0
+    claude = behaviour_of("claude-code")
+    assert claude.patience(with_progress=False) == 295.0 and claude.patience(with_progress=True) is None
+    hasty = Recogniser({"hasty": {"callSeconds": 4}}).behaviour(info("hasty"))
+    assert hasty.patience(with_progress=False) == 2.0

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcp_workbench.engine.face import kept_results
+from mcp_workbench.engine.face import client_behaviour, kept_results
 from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, MAX_TASK_LIFETIME
 from mcp_workbench.engine.router import task_runs
 from tests.faces.harness import ERAS
@@ -161,7 +161,7 @@ async def test_so_is_to_cancel_it_while_the_task_waits_for_input(tmp_path: Path,
 async def test_the_result_is_kept_for_a_client_that_would_give_up(
     tmp_path: Path, era: str, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runs, "USUAL_CALL_TIMEOUT", task_runs.ANSWER_MARGIN + 0.05)
+    monkeypatch.setattr(client_behaviour, "USUAL_CALL_TIMEOUT", 0.1)
     server = TaskServer(protocol, WORKING, WORKING)
     async with workbench_with(tmp_path, {"box": {"server": server}}, era=era) as seen:
         told = text_of(await research(seen))
@@ -186,7 +186,7 @@ async def test_the_result_is_kept_for_a_client_that_would_give_up(
 async def test_a_call_that_was_answered_before_its_end_counts_until_then(
     tmp_path: Path, era: str, protocol: str, limit: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runs, "USUAL_CALL_TIMEOUT", task_runs.ANSWER_MARGIN + 0.05)
+    monkeypatch.setattr(client_behaviour, "USUAL_CALL_TIMEOUT", 0.1)
     server = TaskServer(protocol, *[WORKING] * 1000)
     audit, limits = tmp_path / "audit.jsonl", [{"servers": ["box/server"], **limit}]
     settings: Json = {"audit": {"file": str(audit)}, "limits": limits}
@@ -282,7 +282,7 @@ async def test_a_task_that_ends_in_nonsense_is_an_error_and_not_called_again(
 async def test_the_place_of_a_result_is_kept_until_the_task_has_ended(
     tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runs, "USUAL_CALL_TIMEOUT", task_runs.ANSWER_MARGIN + 0.05)
+    monkeypatch.setattr(client_behaviour, "USUAL_CALL_TIMEOUT", 0.1)
     # Polled ten times a second.
     monkeypatch.setattr(kept_results, "KEPT_RESULT_LIFETIME", 0.4)
     server = TaskServer(protocol, *[WORKING] * 100)
@@ -358,7 +358,7 @@ def test_a_task_that_is_kept_without_limit_is_waited_for_as_long_as_any(member: 
 async def test_what_a_task_asks_after_the_first_answer_is_asked_when_its_result_is_read(
     tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runs, "USUAL_CALL_TIMEOUT", task_runs.ANSWER_MARGIN + 0.05)
+    monkeypatch.setattr(client_behaviour, "USUAL_CALL_TIMEOUT", 0.1)
     ask = {"method": "elicitation/create", "params": {"message": "Which city?", "requestedSchema": {"type": "object"}}}
     server = TaskServer("modern", WORKING, WORKING, ("input_required", {"inputRequests": {"city": ask}}), WORKING)
     abilities: Json = {"elicitation": {}}
@@ -389,7 +389,7 @@ async def test_what_a_task_asks_after_the_first_answer_is_asked_when_its_result_
 async def test_a_question_that_nobody_comes_for_ends_with_the_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_runs, "USUAL_CALL_TIMEOUT", task_runs.ANSWER_MARGIN + 0.05)
+    monkeypatch.setattr(client_behaviour, "USUAL_CALL_TIMEOUT", 0.1)
     ask = {"method": "elicitation/create", "params": {"message": "Which city?", "requestedSchema": {"type": "object"}}}
     server = TaskServer("modern", WORKING, *[("input_required", {"inputRequests": {"city": ask}})] * 5)
     server.more = {"ttlMs": 600}

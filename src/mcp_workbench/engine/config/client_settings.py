@@ -38,7 +38,7 @@ class ClientSettings(Declared, frozen=True):
     )
     call_seconds = setting(
         Whole("seconds", 1, 86_400),
-        "How long it waits for a call. For people who read the file: the workbench does nothing with it.",
+        "How long it waits for a call. Tasks and programs that take longer are answered before.",
     )
     progress_extends = setting(
         Boolean(),

@@ -29,6 +29,12 @@ MAX_CACHED_INFO_BYTES: Final = 1_024
 MAX_CACHED_CLIENTS: Final = 512
 
 
+# How long clients wait for a call of which this is not known: the default of the official TypeScript SDK.
+USUAL_CALL_TIMEOUT: Final = 60.0
+# Answered this much before the client would give up.
+ANSWER_MARGIN: Final = 5.0
+
+
 class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """What is known about one client. None: unknown. Fields marked "documented" change nothing while serving:
     `docs/reference/client-behaviour.md` shows them, for people who choose settings."""
@@ -93,6 +99,14 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
             return 1 << 20
         # Clients whose models never see them may show them to people.
         return self.instructions_length or USUAL_ROOM
+
+    def patience(self, *, with_progress: bool) -> float | None:
+        """After how many seconds a call should be answered at the latest; None if progress extends its wait.
+        `with_progress`: it wants progress of this call."""
+        if with_progress and self.progress_extends:
+            return None
+        seconds = self.call_seconds or USUAL_CALL_TIMEOUT
+        return max(seconds - ANSWER_MARGIN, seconds / 2)
 
 
 UNKNOWN: Final = Behaviour(name="", title="other clients")

@@ -161,6 +161,10 @@ class InnerCall(RoutedCall, Protocol):
     # Called when its user begins to be asked something, and when all of that has an answer.
     on_asked: Callable[[bool], None] | None
 
+    @property
+    def was_sent(self) -> bool:
+        """Whether its server may have accepted it."""
+
     def cancel(self, params: dict[str, Raw]) -> None: ...
 
 

@@ -46,10 +46,6 @@ POLL_TIMEOUT: Final = 30.0
 TASK_HOLD_LIFETIME: Final = 2 * (MAX_POLL_INTERVAL + POLL_TIMEOUT)
 # A server that does not tell the state of a task this often in succession has lost it.
 MAX_FAILED_POLLS: Final = 3
-# How long clients wait for a call of which this is not known: the default of the official TypeScript SDK.
-USUAL_CALL_TIMEOUT: Final = 60.0
-# Answered this much before the client would give up.
-ANSWER_MARGIN: Final = 5.0
 # In place of the result until there is one.
 RUNNING: Final = encode({"content": [{"type": "text", "text": "The task is still running; read this again later."}]})
 _TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
@@ -283,10 +279,8 @@ class TaskRun:
         if self._kept is not None or call.is_inner or self._results() is None:
             return None
         client = call.view.face.recognise(call.introduction[0])
-        if client.progress_extends and call.progress_token is not None:
-            return None
-        seconds = float(client.call_seconds or USUAL_CALL_TIMEOUT)
-        return self._began + seconds - ANSWER_MARGIN - monotonic()
+        patience = client.patience(with_progress=call.progress_token is not None)
+        return None if patience is None else self._began + patience - monotonic()
 
     def _results(self) -> KeptResults | None:
         return self._call.view.face.kept_results()

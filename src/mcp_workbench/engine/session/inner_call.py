@@ -126,6 +126,10 @@ class ClientInnerCall(ClientCall, kw_only=True):
     def _asked(self) -> ClientCall:
         return self.outer
 
+    @property
+    def was_sent(self) -> bool:
+        return self.route.is_task or self.route.wire_id > 0
+
     def report(self, done: int, total: int, message: str = "") -> None:
         self.outer.progress_within(Raw(encode(message)) if message else None)
 
