@@ -107,9 +107,13 @@ class TeamGate(Gate):
         for toolbox, tokens in self._saved_tokens.of_list(face.catalog, tools):
             figures.note_saved(toolbox, tokens)
 
-    def calls_at_once(self) -> int:
-        limits = (limit.calls_in_flight for limit in self._gateway.config.limits)
-        return min((limit for limit in limits if limit is not None), default=super().calls_at_once())
+    def calls_at_once(self, toolbox: str = "", server: str = "") -> int:
+        limits = self._gateway.config.limits
+        if not limits:
+            return super().calls_at_once()
+        from mcp_workbench.team.policy.limit_step import calls_at_once
+
+        return calls_at_once(limits, toolbox, server)
 
     def on_session_end(self, version: str, seconds: float) -> None:
         if (figures := self._gateway.runtime.figures) is not None:

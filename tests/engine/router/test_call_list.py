@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,61 @@ async def test_no_more_calls_are_in_flight_than_a_limit_allows(tmp_path: Path) -
     async with workbench_with(tmp_path, every, limits=limits) as seen:
         result = await called(seen, listed(*"abcdef"), select="path")
         assert json.loads(text_of(result)) == list("abcdef")
+
+
+async def test_a_limit_of_one_server_does_not_hold_up_calls_of_others(tmp_path: Path) -> None:
+    every = boxes()
+    slow, other = every["dev"].values()
+    limits = [{"servers": ["dev/fs"], "callsInFlight": 1}]
+    async with workbench_with(tmp_path, every, limits=limits) as seen:
+        for name in ("fs", "other"):
+            await seen.use(f"dev/{name}/read", {"path": "x"})
+        slow.calls.clear()
+        other.calls.clear()
+        slow.held = []
+        calls = [*listed(*"abcdefghi"), *listed(*"klmnopqrs", server="other")]
+        waiting = asyncio.ensure_future(called(seen, calls, select="path"))
+        while len(other.calls) < 9:
+            await asyncio.sleep(0)
+        assert len(slow.calls) == 1, "those of the limited server wait for each other alone"
+        while not waiting.done():
+            while slow.held:
+                slow.held.pop()()
+            await asyncio.sleep(0)
+        assert json.loads(text_of(await waiting)) == list("abcdefghiklmnopqrs")
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ([{"who": ["*"], "callsInFlight": 3}, {"servers": ["dev/*"], "callsInFlight": 5}], (3, 5, sys.maxsize)),
+        ([{"servers": ["*"], "callsInFlight": 4}, {"servers": ["dev/fs"], "callsInFlight": 2}], (sys.maxsize, 2, 4)),
+        ([{"servers": ["*"], "callsPerMinute": 4}], (sys.maxsize,) * 3),
+    ],
+)
+async def test_limits_count_for_the_servers_they_name(tmp_path: Path, limits: Json, most: tuple[int, ...]) -> None:
+    async with workbench_with(tmp_path, boxes(), limits=limits) as seen:
+        at_once = seen.gateway.gate.calls_at_once
+        assert (at_once(), at_once("dev", "fs"), at_once("lab", "x")) == most
+
+
+@pytest.mark.parametrize(("budgets", "kept"), [((100, None), True), ((100, 200), True), ((100, "null"), False)])
+async def test_a_list_obeys_the_budgets_of_its_servers(tmp_path: Path, budgets: tuple[Any, Any], kept: bool) -> None:
+    def long(name: str, arguments: Json) -> Json:
+        return {"content": [{"type": "text", "text": "a line of text\n" * 600}]}
+
+    def server(budget: Any) -> Server:
+        budget = {"null": {"resultBudget": None}, None: {}}.get(budget, {"resultBudget": budget})
+        return Server(READ, answer=long, **budget)
+
+    one, two = budgets
+    every = {"dev": {"fs": server(one), "other": server(two)}}
+    async with workbench_with(tmp_path, every) as seen:
+        assert len(text_of(await called(seen, listed("a")))) < 1_000
+        both = await called(seen, [*listed("a"), *listed(*"bcdefghijklmn", server="other")])
+        assert any(block["type"] == "resource_link" for block in both["content"]) is kept
+        if not kept:
+            assert len(json.loads(text_of(both))) == 14
 
 
 async def test_a_limit_refuses_the_calls_beyond_it_in_their_place(tmp_path: Path) -> None:

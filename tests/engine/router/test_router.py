@@ -129,7 +129,7 @@ async def test_several_calls_are_made_for_one(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(call_list, "call_each", call_each)
     async with stage() as at:
-        call = at.call(CallEach((), "", 0))
+        call = at.call(CallEach((), (), "", 0))
         at.router.call_tool(call, {})
         assert await ended(call) == [("result", b'{"all":1}')] and call.route.task is None
 

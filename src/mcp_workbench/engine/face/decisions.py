@@ -67,6 +67,8 @@ class CallEach(Struct, frozen=True):
 
     # The arguments of our tool for each.
     calls: tuple[Raw, ...]
+    # The server that each is for; None if it names none.
+    servers: tuple[ServerEntry | None, ...]
     select: str
     result_budget: int
     # Our tool that makes them.

@@ -67,8 +67,9 @@ class Gate:
     def on_listed(self, face: Face, tools: Sequence[bytes]) -> None:
         """A client was given this list of tools. Called only if there is a tracker."""
 
-    def calls_at_once(self) -> int:
-        """How many calls made for one request may be in flight, so that they do not refuse each other."""
+    def calls_at_once(self, toolbox: str = "", server: str = "") -> int:
+        """How many calls made for one request may be in flight to this server, or to all together, so that they do not
+        refuse each other."""
         return sys.maxsize
 
     def on_session_end(self, version: str, seconds: float) -> None:

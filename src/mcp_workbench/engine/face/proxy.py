@@ -295,7 +295,7 @@ class ProxyFace(Face):
             if call.calls or call.select:
                 _check_select(call)
                 if call.calls:
-                    return CallEach(read_calls(call), call.select, call.max_tokens or DEFAULT_RESULT_BUDGET)
+                    return self._call_each(call)
             wanted = call.tool
             if isinstance(wanted, str):
                 if wanted.startswith(RESULTS):
@@ -318,9 +318,25 @@ class ProxyFace(Face):
             return Answer(error_result(str(error)))
         if tool not in entry.tools:
             return self._load_first((entry,), view, params, fresh) or _unknown_tool(entry, tool, fresh)
-        own = entry.config.result_budget
-        budget = call.max_tokens or (DEFAULT_RESULT_BUDGET if own is None else own) or (NO_LIMIT if call.select else 0)
+        budget = call.max_tokens or _budget_of(entry) or (NO_LIMIT if call.select else 0)
         return self._call(entry, tool, call.arguments, budget, params, fresh, call.select)
+
+    def _call_each(self, call: UseTool) -> CallEach:
+        """Raises `BadIdentifier`."""
+        calls = read_calls(call)
+        servers = tuple(map(self._server_of, calls))
+        # Of all servers that are called, the one whose results may be longest.
+        budgets = {_budget_of(entry) or NO_LIMIT for entry in servers if entry is not None}
+        budget = call.max_tokens or max(budgets, default=DEFAULT_RESULT_BUDGET)
+        return CallEach(calls, servers, call.select, budget)
+
+    def _server_of(self, call: Raw) -> ServerEntry | None:
+        """The server that a call of a list is for, if it names one."""
+        wanted = read_use_tool(call).tool
+        if isinstance(wanted, str):
+            places = named(self.catalog, wanted)
+            return places[0][0] if len(places) == 1 else None
+        return self.catalog.toolboxes.get(wanted.toolbox, {}).get(wanted.server)
 
     def _refuse_identity(
         self, wanted: ToolIdentifier | str, places: Sequence[ToolPlace], view: View, params: Params, fresh: bool
@@ -524,6 +540,12 @@ def _open_toolbox_tool(names: str) -> dict[str, object]:
         "annotations": {"readOnlyHint": True},
         "_meta": {ALWAYS_LOAD: True},
     }
+
+
+def _budget_of(entry: ServerEntry) -> int:
+    """How many tokens a result of this server may have; 0: any number."""
+    own = entry.config.result_budget
+    return DEFAULT_RESULT_BUDGET if own is None else own
 
 
 _NAME: Final = {"type": "string", "minLength": 1}

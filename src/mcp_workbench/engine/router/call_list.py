@@ -61,7 +61,15 @@ class _List:
         self._router = router
         self._call = call
         self._decision = decision
-        self._room = asyncio.Semaphore(min(MAX_SIDE_BY_SIDE, router.gate.calls_at_once()))
+        at_once = router.gate.calls_at_once
+        self._room = asyncio.Semaphore(min(MAX_SIDE_BY_SIDE, at_once()))
+        # Of each server: calls that wait for one take no room of the others.
+        self._rooms = {
+            entry: asyncio.Semaphore(
+                MAX_SIDE_BY_SIDE if entry is None else min(MAX_SIDE_BY_SIDE, at_once(entry.toolbox, entry.name))
+            )
+            for entry in decision.servers
+        }
         self.values: list[bytes] = [b"null"] * len(decision.calls)
         self._failed: set[int] = set()
         self.origins: dict[int, Origin] = {}
@@ -75,8 +83,8 @@ class _List:
                 group.create_task(self._make(number))
 
     async def _make(self, number: int) -> None:
-        async with self._room:
-            decision = self._decision
+        decision = self._decision
+        async with self._rooms[decision.servers[number]], self._room:
             inner = self._call.inner({"name": Raw(decision.name), "arguments": decision.calls[number]})
             await make_call(self._router, self._call, inner)
             kind, payload = inner.ended.result()

@@ -6,6 +6,7 @@ both for each pair.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -214,6 +215,21 @@ class LimitStep:
             # Check others next time.
             self._used.move_to_end(key)
         return False
+
+
+def calls_at_once(limits: Iterable[LimitRule], toolbox: str, server: str) -> int:
+    """The fewest calls in flight that a limit on this server allows; without one, that a limit on users allows,
+    whoever they are."""
+    allowed = [
+        each.calls_in_flight
+        for each in limits
+        if each.calls_in_flight is not None
+        and (
+            (each.servers is None and not server)
+            or any(PathGlob.read(glob).reaches(toolbox, server) for glob in each.servers or () if server)
+        )
+    ]
+    return min(allowed, default=sys.maxsize)
 
 
 def _too_many(limit: _Limit) -> Denial:
