@@ -13,6 +13,7 @@ import pytest
 
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.lifecycle import State
+from mcp_workbench.engine.sandbox.sandbox import Capabilities
 from tests.support.client import Call, Json
 from tests.support.in_process_workbench import ConnectedClient, Server, tool, workbench_with
 from tests.support.processes import eventually
@@ -257,10 +258,20 @@ async def test_many_replacements_in_a_row_leave_nothing_behind(tmp_path: Path) -
 async def test_programs_are_not_offered_where_nothing_can_run_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for is_installed in (True, False):
-        monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda found=is_installed: found)
+    # Where it cannot be contained, it does not run either.
+    able = Capabilities(landlock_abi=8, has_filters=True, has_seatbelt=True)
+    unable = Capabilities(why_no_bwrap=lambda: "no bwrap")
+    for has_package, machine, why in (
+        (True, able, ""),
+        (False, able, "`pydantic-monty`, which runs them, is not installed; run_program is not offered"),
+        (True, unable, "the sandbox that programs run in cannot be enforced: this machine "),
+    ):
+        is_installed = not why
+        monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda found=has_package: found)
+        monkeypatch.setattr("mcp_workbench.programs.program_pool.capabilities", lambda found=machine: found)
         caplog.clear()
         async with workbench_with(tmp_path, {"dev": {"one": saying("one")}}, programs=True) as seen:
             listed = (await seen.client.request("tools/list"))["tools"]
         assert ("run_program" in [each["name"] for each in listed]) is is_installed
-        assert any("run_program is not offered" in each for each in caplog.messages) is not is_installed
+        found = [each for each in caplog.messages if "run_program is not offered" in each]
+        assert bool(found) is not is_installed and all(why in each for each in found)

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from mcp_workbench.programs import program_run
+from tests.faces.harness import introduce
+from tests.faces.memory import MemoryClient
 from tests.support.client import Json
 from tests.support.in_process_workbench import ConnectedClient, Server, text_of, tool, workbench_with
 
@@ -276,6 +278,7 @@ async def test_cancelling_ends_the_program_and_its_call(tmp_path: Path) -> None:
         ("while True: call('dev/fs/read', path='a')", {"calls": 5}, "5 calls, the most allowed"),
         ("import time\nwhile True: time.sleep(0.1)", {"seconds": 0.5}, "0.5 s, the longest allowed"),
         ("while True: pass", {"seconds": 0.5}, "0.5 s, the longest allowed"),
+        ("sum(range(10**12))", {}, "has computed for 10 s, the longest allowed"),
         ("x = 'a' * 10**9", {}, "64 MiB, the most allowed"),
         ("while True: print('xxxxxxxxxxxxxxx')", {}, "64 KiB, the most allowed"),
         ("#" * 70_000, {}, "64 KiB"),
@@ -290,7 +293,7 @@ async def test_each_limit_is_named_in_its_error(tmp_path: Path, code: str, setti
         assert text_of(await run(seen, "1 + 1")) == "2", "the next program is not affected"
 
 
-async def test_a_third_program_of_one_user_has_to_wait(tmp_path: Path) -> None:
+async def test_a_third_program_of_one_client_has_to_wait_and_a_fifth_of_all(tmp_path: Path) -> None:
     every = boxes()
     server = every["dev"]["fs"]
     async with workbench_with(tmp_path, every, programs=True) as seen:
@@ -299,10 +302,19 @@ async def test_a_third_program_of_one_user_has_to_wait(tmp_path: Path) -> None:
         two = [asyncio.ensure_future(run(seen, "call('dev/fs/read', path='a')['path']")) for _ in range(2)]
         while len(server.held) < 2:
             await asyncio.sleep(0.01)
-        assert "2 programs of this user" in text_of(await run(seen, "1"))
-        for answer in server.held:
-            answer()
-        assert [text_of(await each) for each in two] == ["a", "a"]
+        assert "2 programs of this client" in text_of(await run(seen, "1"))
+        # Another client of the same user is not affected, until there are four in all.
+        async with MemoryClient.of(seen.gateway, "") as other, MemoryClient.of(seen.gateway, "") as third:
+            for each in (other, third):
+                await introduce(each, "legacy")
+            code = {"code": "call('dev/fs/read', path='b')['path']"}
+            two += [asyncio.ensure_future(other.call_tool("run_program", code)) for _ in range(2)]
+            while len(server.held) < 4:
+                await asyncio.sleep(0.01)
+            assert "4 programs are running" in text_of(await third.call_tool("run_program", {"code": "1"}))
+            for answer in server.held:
+                answer()
+            assert [text_of(await each) for each in two] == ["a", "a", "b", "b"]
 
 
 async def test_the_result_of_a_call_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,7 +168,7 @@ class Gateway(ProcessOwner):
         self.gate.use_prepared(self.catalog.entries())
         self.is_open = True
         if not self.options.ends_with_command and (missing := about_programs(self.config)) is not None:
-            log.warning("%s; run_program is not offered. hint: mcp-workbench doctor", missing)
+            log.warning("%s; run_program is not offered. hint: %s", missing.message, missing.hint)
         start_task = self.runtime.start_task
         self.lists = Lists(
             self.catalog,
@@ -558,13 +558,13 @@ def make_face(
     return face
 
 
-def about_programs(config: WorkbenchConfig) -> str | None:
+def about_programs(config: WorkbenchConfig) -> DownstreamError | None:
     """Return why agents' programs, if they are on, cannot run."""
     if config.programs is None:
         return None
-    from mcp_workbench import programs
+    from mcp_workbench.programs import program_pool
 
-    return None if programs.is_installed() else programs.NO_INTERPRETER
+    return program_pool.why_not()
 
 
 def _face_settings(

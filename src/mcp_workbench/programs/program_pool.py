@@ -11,17 +11,20 @@ import json
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from mcp_workbench import programs
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.config.environment import server_environment
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.jsonrpc.framing import Oversized
+from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
-from mcp_workbench.engine.sandbox.machine import this_machine
+from mcp_workbench.engine.sandbox.machine import capabilities, this_machine
 from mcp_workbench.engine.sandbox.of_server import enforce
 from mcp_workbench.engine.sandbox.program_files import own_files
+from mcp_workbench.engine.sandbox.sandbox import Machine
 from mcp_workbench.engine.transport.child import ChildLink, spawn
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -33,9 +36,40 @@ MAX_WARM_WORKERS: Final = 2
 WARM_WORKER_LIFETIME: Final = 60.0
 # What a program may hand to a call or answer with.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-HOME_NAME: Final = "programs"
 NOT_INSTALLED: Final = "programs need `pydantic-monty`"
 HINT: Final = package_hint("pydantic-monty")
+_SEALED: Final = SandboxConfig(profile="sealed")
+CANNOT_SEAL: Final = "`programs` is on, and the sandbox that programs run in cannot be enforced"
+SEAL_HINT: Final = (
+    "programs need a Linux with Landlock and seccomp, or bubblewrap (`apt install bubblewrap`), or macOS; "
+    "`mcp-workbench doctor` says what this machine can enforce"
+)
+
+
+def why_not() -> DownstreamError | None:
+    """Why no program can run here. Starts nothing."""
+    if not programs.is_installed():
+        return DownstreamError(programs.NO_INTERPRETER, hint=HINT)
+    # What it may read depends on paths; what can be enforced does not.
+    sandbox = decide(_SEALED, _described({}, ()), Machine("", "", (), lambda path: None))
+    try:
+        choose(sandbox, capabilities())
+    except DownstreamError as error:
+        return DownstreamError(f"{CANNOT_SEAL}: {error.message.removeprefix('sandbox: ')}", hint=SEAL_HINT)
+    return None
+
+
+def _described(environment: dict[str, str], files: Sequence[str]) -> ServerProgram:
+    return ServerProgram(
+        args=(),
+        own_environment={},
+        environment=environment,
+        folder=None,
+        is_folder_named=False,
+        files=files,
+        script=None,
+        home_name="programs",
+    )
 
 
 class WorkerMeans(Protocol):
@@ -59,6 +93,7 @@ class Worker:
         self.link: ChildLink | None = None
         self._messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self.idle_timer: asyncio.TimerHandle | None = None
+        self.has_ended = False
 
     def send(self, message: dict[str, object]) -> None:
         assert self.link is not None
@@ -85,6 +120,7 @@ class Worker:
         self._messages.put_nowait(None)
 
     def on_closed(self, reason: str) -> None:
+        self.has_ended = True
         self._messages.put_nowait(None)
 
 
@@ -97,6 +133,9 @@ class ProgramPool:
 
     async def take(self, principal: str) -> Worker:
         """A process for one program of this user. Raises `DownstreamError`."""
+        for worker in [each for each in self._warm if each.has_ended]:
+            # While nobody used it: the system may have needed its memory.
+            self.cool_down(worker)
         for worker in self._warm:
             if worker.principal == principal:
                 self._warm.remove(worker)
@@ -141,22 +180,16 @@ class ProgramPool:
         binary = os.path.join(sysconfig.get_path("scripts"), "monty")
         environ = self._environ()
         arguments = ("-m", "mcp_workbench.programs.worker", binary if os.path.exists(binary) else "")
-        described = ServerProgram(
-            args=(),
-            own_environment={},
-            environment={
+        described = _described(
+            {
                 **server_environment(environ, (), {}),
                 **{name: environ[name] for name in ("PYTHONPATH",) if name in environ},
             },
-            folder=None,
-            is_folder_named=False,
-            files=own_files(),
-            script=None,
-            home_name=HOME_NAME,
+            own_files(),
         )
         home = environ.get("HOME") or os.path.expanduser("~")
         # Looks at folders, which may be on a disk that hangs.
-        enforced = await aside(lambda: enforce(decide(SandboxConfig(profile="sealed"), described, this_machine(home))))
+        enforced = await aside(lambda: enforce(decide(_SEALED, described, this_machine(home))))
         if not means.processes.is_prepared:
             means.reap_strays_when_they_end()
         worker = Worker(principal)

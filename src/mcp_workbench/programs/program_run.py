@@ -97,19 +97,23 @@ class Programs:
     async def run(self, router: Router, call: RoutedCall, decision: RunProgram, settings: ProgramsConfig) -> bytes:
         """The result of a program."""
         principal = call.view.principal
+        # Over stdio all clients belong to one user, and know nothing of each other.
+        whose, what = (principal, "user") if principal else (f"client {call.caller.client}", "client")
         if len(decision.code.encode()) > MAX_SOURCE_BYTES:
             return error_result(f"the program has more than {MAX_SOURCE_BYTES // 1024} KiB; nothing was run")
-        if self._running[principal] >= MAX_PROGRAMS_OF_ONE:
-            return error_result(f"{MAX_PROGRAMS_OF_ONE} programs of this user are running, the most allowed; wait")
+        if self._running[whose] >= MAX_PROGRAMS_OF_ONE:
+            return error_result(
+                f"{MAX_PROGRAMS_OF_ONE} programs of this {what} are running, the most allowed; wait until one has ended"
+            )
         if self._running.total() >= MAX_PROGRAMS:
             return error_result(f"{MAX_PROGRAMS} programs are running, the most allowed; try again in a moment")
-        self._running[principal] += 1
+        self._running[whose] += 1
         try:
             return await self._run(router, call, decision, settings)
         finally:
-            self._running[principal] -= 1
-            if not self._running[principal]:
-                del self._running[principal]
+            self._running[whose] -= 1
+            if not self._running[whose]:
+                del self._running[whose]
 
     async def _run(self, router: Router, call: RoutedCall, decision: RunProgram, settings: ProgramsConfig) -> bytes:
         run = ProgramRun(router, call, settings, decision.code)

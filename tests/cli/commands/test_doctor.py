@@ -197,7 +197,7 @@ def test_programs_of_agents_that_cannot_run_are_told(home: Path, monkeypatch: py
     assert done.status == 1 and "`pydantic-monty`, which runs them, is not installed" in done.stdout
     checked = command(monkeypatch, "check")
     assert "`pydantic-monty`, which runs them, is not installed; agents are not offered run_program" in checked.stderr
-    monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: True)
+    monkeypatch.setattr("mcp_workbench.programs.program_pool.why_not", lambda: None)
     assert command(monkeypatch, "doctor").status == 0
 
 

@@ -124,8 +124,9 @@ def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) 
 
 
 def test_own_tools_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: True)
+    monkeypatch.setattr("mcp_workbench.programs.program_pool.why_not", lambda: None)
     assert " for three tools, " in run("tokens", "--connect", config(tmp_path, programs=True)).stdout
+    monkeypatch.undo()
     monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: False)
     assert " for two tools, " in run("tokens", config(tmp_path, programs=True)).stdout
 

@@ -36,7 +36,7 @@ from mcp_workbench.engine.config.problems import ConfigProblems, quote
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
-from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError, package_hint
+from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
 from mcp_workbench.setup.check_references import Unfetched, look
 from mcp_workbench.team.lock.packages import about_unpinned
 
@@ -165,8 +165,8 @@ def run(parsed: Parsed) -> int:
         remark("warning", text)
         remark("hint", hint)
     if (missing := about_programs(config)) is not None:
-        remark("warning", f"{missing}; agents are not offered run_program")
-        remark("hint", package_hint("pydantic-monty"))
+        remark("warning", f"{missing.message}; agents are not offered run_program")
+        remark("hint", missing.hint or "")
     if (unlocked := about_lock(config)) is not None:
         consequence = "nothing is shown to clients" if config.lock == "enforce" else "nothing can be compared"
         remark("warning", f"{unlocked.message}; {consequence}")

@@ -28,7 +28,7 @@ from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.printable import plural
-from mcp_workbench.errors import ConfigError, WorkbenchError, package_hint
+from mcp_workbench.errors import ConfigError, WorkbenchError
 from mcp_workbench.setup import doctor_checks, doctor_clients
 from mcp_workbench.setup.client_files import message_and_hint
 from mcp_workbench.setup.clients.server_json import RUNNERS
@@ -64,9 +64,9 @@ def _cluster(subject: Examined) -> list[Diagnosis]:
 
 def _agents_programs(subject: Examined) -> list[Diagnosis]:
     """Report that agents' programs are on and cannot run."""
-    if subject.config is None or (text := about_programs(subject.config)) is None:
+    if subject.config is None or (missing := about_programs(subject.config)) is None:
         return []
-    return [Diagnosis("error", "agents' programs", text, package_hint("pydantic-monty"))]
+    return [Diagnosis("error", "agents' programs", missing.message, missing.hint or "")]
 
 
 def _lock(subject: Examined) -> list[Diagnosis]:
