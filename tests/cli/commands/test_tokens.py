@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.app.use_memory import add
 from tests.cli.in_process import run
 from tests.cli.shell import on_terminal
 from tests.support.workbench import scripted_entry, write_config
@@ -121,6 +122,23 @@ def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) 
     assert complaints.startswith("warning: desk/bad: ")
     assert re.search(r"^  good +2 ", shown, re.MULTILINE)
     assert re.search(r"^  bad +\?$", shown, re.MULTILINE)
+
+
+def test_what_most_clients_used_is_proposed_and_not_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "use" / "own.json"
+    monkeypatch.setattr("mcp_workbench.cli.token_report.use_file", lambda principal: str(file))
+    clients = [["desk/notes/read", "desk/clock/now", "gone/server/tool"]] * 5 + [["desk/notes/read"]] * 4
+    add(str(file), [], clients)
+    path = config(tmp_path, pin=[])
+    status, shown, _ = run("tokens", "--connect", path)
+    assert status == 0 and 'You can list these beside the two tools with "pin"' in shown
+    proposed = re.findall(r"^  (\S+): used in (\d) of (\d) sessions, (\d+) tokens$", shown, re.MULTILINE)
+    assert [each[:3] for each in proposed] == [("desk/notes/read", "9", "9")], "5 of 9 are too few"
+    report = json.loads(run("tokens", "--json", path).stdout)
+    (pin,) = report["proposedPins"]
+    assert pin["tokens"] == int(proposed[0][3]) > 0
+    # What is pinned already is not proposed.
+    assert "You can list these" not in run("tokens", config(tmp_path, pin=["desk/notes/read"])).stdout
 
 
 def test_own_tools_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
