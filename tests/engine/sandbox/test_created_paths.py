@@ -18,8 +18,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_it_is_removed_after_the_last_one(file: Path) -> None:
-    first = hold_created([str(file), str(file.parent)], [str(file)], None)
-    second = hold_created([str(file)], [str(file)], None)
+    first = hold_created([str(file), str(file.parent)], [str(file)])
+    second = hold_created([str(file)], [str(file)])
     assert first is not None and second is not None and file.read_bytes() == b".\n"
     first.abandon()
     assert file.exists(), "the other one still needs it"
@@ -29,7 +29,7 @@ def test_it_is_removed_after_the_last_one(file: Path) -> None:
 
 async def test_what_one_that_was_killed_has_left_is_removed_by_the_next(file: Path) -> None:
     file.write_bytes(b".\n")
-    holder = hold_created([str(file)], [], None)
+    holder = hold_created([str(file)], [])
     assert holder is not None
     await holder.close()
     assert not file.exists()
@@ -38,20 +38,20 @@ async def test_what_one_that_was_killed_has_left_is_removed_by_the_next(file: Pa
 @pytest.mark.parametrize("content", [b"../..\n", b"."])
 def test_one_of_the_user_is_left_alone(file: Path, content: bytes) -> None:
     file.write_bytes(content)
-    assert hold_created([str(file)], [str(file)], None) is None
+    assert hold_created([str(file)], [str(file)]) is None
     assert file.read_bytes() == content
 
 
 def test_a_link_is_not_followed(file: Path, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b".\n")
     file.symlink_to(tmp_path / "other")
-    assert hold_created([str(file)], [str(file)], None) is None
+    assert hold_created([str(file)], [str(file)]) is None
     assert (tmp_path / "other").exists()
 
 
 def test_a_repository_whose_files_are_elsewhere_gets_none(file: Path) -> None:
     (file.parent / "config").write_text("[core]\n\tworktree = ../x\n")
-    assert hold_created([str(file)], [str(file)], None) is None
+    assert hold_created([str(file)], [str(file)]) is None
     assert not file.exists()
 
 
@@ -65,9 +65,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_empty_folder_is_removed_after_the_last_one(folder: Path) -> None:
-    first = hold_created([str(folder)], [str(folder)], None)
+    first = hold_created([str(folder)], [str(folder)])
     # Which is there by then.
-    second = hold_created([str(folder)], [], None)
+    second = hold_created([str(folder)], [])
     assert first is not None and second is not None and folder.is_dir()
     first.abandon()
     assert folder.is_dir(), "the other one still needs it"
@@ -76,18 +76,18 @@ def test_an_empty_folder_is_removed_after_the_last_one(folder: Path) -> None:
 
 
 def test_a_folder_that_one_that_was_killed_has_left_is_removed_by_the_next(folder: Path) -> None:
-    killed = hold_created([str(folder)], [str(folder)], None)
+    killed = hold_created([str(folder)], [str(folder)])
     assert isinstance(killed, CreatedPaths)
     for descriptor in killed._held.values():
         os.close(descriptor)
-    holder = hold_created([str(folder)], [], None)
+    holder = hold_created([str(folder)], [])
     assert holder is not None
     holder.abandon()
     assert not folder.exists()
 
 
 def test_a_folder_with_something_in_it_stays(folder: Path) -> None:
-    holder = hold_created([str(folder)], [str(folder)], None)
+    holder = hold_created([str(folder)], [str(folder)])
     assert holder is not None
     (folder / "settings.json").write_text("{}")
     holder.abandon()
@@ -96,12 +96,12 @@ def test_a_folder_with_something_in_it_stays(folder: Path) -> None:
 
 def test_an_empty_folder_of_the_user_stays(folder: Path) -> None:
     folder.mkdir()
-    assert hold_created([str(folder)], [str(folder)], None) is None
+    assert hold_created([str(folder)], [str(folder)]) is None
     assert folder.is_dir()
 
 
 def test_what_took_the_place_of_a_folder_meanwhile_stays(folder: Path) -> None:
-    holder = hold_created([str(folder)], [str(folder)], None)
+    holder = hold_created([str(folder)], [str(folder)])
     assert holder is not None
     folder.rename(folder.with_name("moved"))
     folder.mkdir()
@@ -113,5 +113,5 @@ def test_nothing_is_created_behind_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     path = str(tmp_path.resolve() / "link" / ".vscode")
-    assert hold_created([path], [path], None) is None
+    assert hold_created([path], [path]) is None
     assert not (tmp_path / "real" / ".vscode").exists()

@@ -101,9 +101,9 @@ def _launch(sandbox: Sandbox, refused: OnRefused, undoing: contextlib.ExitStack)
     if sandbox.read_only:
         from mcp_workbench.engine.sandbox.created_paths import hold_created
 
-        companion = hold_created(sandbox.read_only, sandbox.created, companion)
-        if companion is not None:
-            undoing.callback(companion.abandon)
+        if (held := hold_created(sandbox.read_only, sandbox.created)) is not None:
+            undoing.callback(held.abandon)
+            companion = held.beside(companion)
     words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
     if sandbox.folder is not None:
         words += ("--chdir", sandbox.folder)

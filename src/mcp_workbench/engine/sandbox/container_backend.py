@@ -20,6 +20,7 @@ from typing import Final
 from mcp_workbench.engine.config.environment import server_environment
 from mcp_workbench.engine.sandbox.bwrap_backend import kept_read_only, memory_file, outermost_mounts
 from mcp_workbench.engine.sandbox.container_engine import DOCKER, PODMAN, ContainerEngine
+from mcp_workbench.engine.sandbox.created_paths import hold_created
 from mcp_workbench.engine.sandbox.sandbox import Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.sandbox.thread_backend import make_private_folders
 from mcp_workbench.engine.transport.confinement import UNCONFINED, Launch
@@ -97,6 +98,8 @@ class ContainerBackend:
         with contextlib.ExitStack() as undoing:
             descriptors = [memory_file(lines)]
             undoing.callback(os.close, descriptors[0])
+            if (held := hold_created(sandbox.read_only, sandbox.created)) is not None:
+                undoing.callback(held.abandon)
             words = [*run_words(sandbox, engine, name), "--env-file", f"/dev/fd/{descriptors[0]}"]
             words += (word for each in inherited for word in ("--env", each))
             if (filters := _filter(engine)) is not None:
@@ -110,7 +113,7 @@ class ContainerBackend:
             UNCONFINED,
             (engine.program, *words, *_program(sandbox)),
             tuple(descriptors),
-            remover,
+            remover if held is None else held.beside(remover),
             client_environment=client | inherited,
         )
 

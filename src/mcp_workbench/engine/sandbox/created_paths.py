@@ -31,11 +31,11 @@ _MAX_HOLD_ATTEMPTS: Final = 5
 _ATTEMPT_PAUSE: Final = 0.01
 
 
-def hold_created(paths: Iterable[str], created: Collection[str], companion: Companion | None) -> Companion | None:
+def hold_created(paths: Iterable[str], created: Collection[str]) -> CreatedPaths | None:
     """Have those of these paths that are `created` there until the server has ended, and what others have created that
-    are gone. Returns what lets go of them, with what else runs beside the server."""
+    are gone. Returns what lets go of them; None if there are none."""
     held = {path: descriptor for path in paths if (descriptor := _held(path, path in created)) is not None}
-    return CreatedPaths(held, companion) if held else companion
+    return CreatedPaths(held) if held else None
 
 
 def _held(path: str, is_created: bool) -> int | None:
@@ -109,9 +109,14 @@ def _create_common_folder(path: str, folder: str) -> bool:
 
 
 class CreatedPaths:
-    def __init__(self, held: dict[str, int], companion: Companion | None) -> None:
+    def __init__(self, held: dict[str, int]) -> None:
         self._held = held
+        # What else runs beside the server.
+        self._companion: Companion | None = None
+
+    def beside(self, companion: Companion | None) -> CreatedPaths:
         self._companion = companion
+        return self
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:

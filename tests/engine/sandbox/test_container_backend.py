@@ -1,0 +1,40 @@
+"""What an engine is told to mount, and what is left when the server has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox import machine
+from mcp_workbench.engine.sandbox.container_engine import ContainerEngine
+from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
+from mcp_workbench.engine.sandbox.sandbox import Capabilities
+
+pytestmark = pytest.mark.processes
+
+
+def test_what_other_programs_trust_is_there_to_be_kept_read_only_and_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = ContainerEngine("podman", "/bin/true")
+    here = Capabilities(engine=lambda name: engine)
+    for module in ("machine", "of_server"):
+        monkeypatch.setattr(f"mcp_workbench.engine.sandbox.{module}.capabilities", lambda: here)
+    assert machine.capabilities() is here
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    work = tmp_path.resolve() / "work"
+    (work / ".git").mkdir(parents=True)
+    (work / ".git" / "config").write_text("[core]\n")
+    sandbox = SandboxConfig(image="docker.io/library/x:1", write=(str(work),))
+    config = ServerConfig(name="s", command="x", sandbox=sandbox)
+    launch = enforce(sandbox_of(config, {"HOME": str(tmp_path)}, None, Owner("/c.json", "box"))).launch
+    names = (".vscode", ".claude", ".git/hooks", ".git/commondir", ".git/config")
+    try:
+        mounts = [word for word in launch.wrapper if word.startswith("type=bind") and word.endswith(",readonly")]
+        assert all(any(f"target={work}/{name}," in mount for mount in mounts) for name in names)
+    finally:
+        launch.abandon()
+    assert [path.name for path in work.iterdir()] == [".git"] and len(list((work / ".git").iterdir())) == 1
