@@ -35,7 +35,7 @@ BASE    := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV     := $(VENV)/.stamp-dev
 
-.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin cluster-demo cluster-trial bench bench-context bench-jobs build release-trial docs sbom bundle pictures constraints conformance clean
+.PHONY: help demo install dev test coverage quick other-pythons mutants lint format format-check types check faults soak soak-sharing soak-signin cluster-demo cluster-trial bench bench-context bench-jobs build release-trial docs sbom bundle pictures constraints conformance first-minutes clean
 
 help:
 	@echo 'make demo         install into $(VENV) and walk through a short session on the included servers'
@@ -68,6 +68,7 @@ help:
 	@echo 'make build        sdist and wheel into dist/'
 	@echo 'make release-trial  build, check, install and try what a release would publish; NAME= for another name'
 	@echo 'make sbom         mcp-workbench.cdx.json, the bill of materials of a release'
+	@echo 'make first-minutes  print how long a newcomer waits, from a clone to a first call in three clients'
 	@echo 'make bundle       dist/*.mcpb, the bundle that Claude Desktop installs by a double click'
 	@echo 'make pictures     draw the pictures in docs/images again; best on a quiet machine'
 	@echo 'make constraints  resolve the dependencies anew and write the constraints files'
@@ -75,6 +76,9 @@ help:
 
 demo: $(RUNTIME)
 	@$(BIN)/mcp-workbench demo
+
+first-minutes: $(DEV)
+	@$(BIN)/python -m scripts.first_minutes
 
 install: $(RUNTIME)
 	@echo 'mcp-workbench is installed at $(abspath $(BIN))/mcp-workbench'

@@ -1,6 +1,6 @@
 """From nothing to a tool call: the commands, keystrokes and requests that it takes are counted, and must not grow.
 
-Seconds are not asserted, because they are the machine's; `make demo` prints its own.
+Seconds are not asserted, because they are the machine's; `make first-minutes` prints them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.first_minutes import CLIENTS, walk
 from tests.cli.commands.test_init import CLOCK, config_of, environment, write
 from tests.cli.shell import on_terminal
 from tests.support.client import RawClient
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.processes
 MAX_COMMANDS = 2
 # What is typed, with Enter: the commands, and the answers to questions.
 MAX_KEYSTROKES = 61
+MAX_COMMANDS_FROM_A_CLONE = 3
+MAX_KEYSTROKES_FROM_A_CLONE = 172
 
 
 def contains(question: str, shown: str) -> bool:
@@ -57,3 +60,17 @@ async def test_two_commands_and_three_answers_lead_to_the_first_call(tmp_path: P
         assert [tool["name"] for tool in tools] == ["open_toolbox", "use_tool"]
         result = await client.use_tool("desk", "clock", "now", {"zone": "UTC"})
         assert "isError" not in result
+
+
+def test_from_a_clone_to_a_first_call_in_three_clients_is_a_handful_of_commands(tmp_path: Path) -> None:
+    steps = [*walk(tmp_path)]
+    typed = [step.typed for step in steps if step.typed]
+    # Clone, install and `init`, and one for each client.
+    assert len(typed) <= MAX_COMMANDS_FROM_A_CLONE + len(CLIENTS)
+    assert sum(len(each) + 1 for each in typed) <= MAX_KEYSTROKES_FROM_A_CLONE
+    calls = [step for step in steps if step.name.startswith("call")]
+    assert len(calls) == len(CLIENTS)
+    for step in calls:
+        answers = {answer["id"]: answer for answer in map(json.loads, step.said.splitlines()) if "id" in answer}
+        assert [tool["name"] for tool in answers[2]["result"]["tools"]] == ["open_toolbox", "use_tool"], step.name
+        assert not answers[3]["result"].get("isError"), step.said
