@@ -152,8 +152,11 @@ async def test_a_server_that_failed_for_good_is_used_as_soon_as_it_listens_again
             # Then every further call has to connect.
             await client.wait_for(lambda: "without a call" in client.stderr, "an idle server that is let go")
             there.stop()
-            texts = [error_text(await count()) for _ in range(MAX_CRASHES + 2)]
-            assert ["not restarted" in text for text in texts] == [False] * MAX_CRASHES + [True] * 2
+            texts = [error_text(await count())]
+            # On a busy machine the first failures may be too long ago to count.
+            while "not restarted" not in texts[-1] and len(texts) < 4 * MAX_CRASHES:
+                texts.append(error_text(await count()))
+            assert len(texts) > MAX_CRASHES and "not restarted" in texts[-1], texts
             await there.start()
             assert (await count())["structuredContent"] == {"count": 1}
     faults.nothing_left_on_disk()
