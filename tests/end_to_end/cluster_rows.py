@@ -174,9 +174,6 @@ def _elicitation(server: str) -> Row:
 
 
 async def kept_result(player: Player) -> None:
-    if player.face != "proxy":
-        await player.half_time()
-        return
     shown = await player.call("big", "large", bytes=50_000)
     uri = next(str(each.uri) for each in shown.content if each.type == "resource_link")
     await player.rig.until_left(RESULT, player.name, uri.rpartition("/")[2])
@@ -234,9 +231,6 @@ async def listen_again(player: Player, stack: AsyncExitStack) -> Any:
 
 
 async def opened_toolboxes(player: Player) -> None:
-    if player.face != "dynamic":
-        await player.half_time()
-        return
     await player.open("plain")
     await player.open("other")
     if player.era == "legacy":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ REPETITIONS = int(os.environ.get("CLUSTER_REPETITIONS", "1"))
 NAMES = "abc"
 # What depends on the face.
 OF_FACE = ("plain calls", "opened toolboxes")
+# Only `proxy` keeps large results, only `dynamic` changes its list of tools when a toolbox is opened, and the requests
+# about handles of tasks are part of the modern era: for a legacy client, a task is one call.
+IMPOSSIBLE = (("dynamic", "*", "kept result"), ("proxy", "*", "opened toolboxes"), ("*", "legacy", "tasks"))
 
 
 @pytest.mark.parametrize("repetition", range(REPETITIONS))
@@ -28,7 +32,7 @@ OF_FACE = ("plain calls", "opened toolboxes")
 @pytest.mark.parametrize("is_killed", [False, True], ids=["affinity", "killed"])
 async def test_every_row_holds(is_killed: bool, face: str, repetition: int) -> None:
     rows = [row for row in ROWS if REPETITIONS > 1 or face == "proxy" or row in OF_FACE]
-    plays = [(era, row) for row in rows for era in ERAS if (era, row) != ("legacy", "tasks")]
+    plays = [(era, row) for row in rows for era in ERAS if not is_impossible(face, era, row)]
     with tempfile.TemporaryDirectory(prefix="wb") as name:
         async with machines(Path(name)) as rig:
             shared = await rig.start("shared", existing_once(), "--face", "flat", "--no-prefix", is_alone=True)
@@ -47,6 +51,10 @@ async def test_every_row_holds(is_killed: bool, face: str, repetition: int) -> N
                 for (era, row), (user, token) in zip(plays, tokens.items(), strict=False)
             }
             await play(players, started[0] if is_killed else None)
+
+
+def is_impossible(face: str, era: str, row: str) -> bool:
+    return any(fnmatch(face, a) and fnmatch(era, b) and row == c for a, b, c in IMPOSSIBLE)
 
 
 async def play(players: dict[str, Player], killed: Instance | None) -> None:
