@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from mcp_workbench.cluster import valkey_link as module
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
-from tests.cluster.test_state import clients_of, state_server
-from tests.support.cluster_machines import StateServer, needs_state_server
+from tests.cluster.test_state import state_server, until_only_the_asker_is_left, until_run
+from tests.engine.transport.http.server.test_tls import certificate
+from tests.support.cluster_machines import StateServer, free_port, needs_state_server
 
 pytestmark = [pytest.mark.processes, needs_state_server]
 
@@ -29,12 +33,6 @@ def link_to(server: StateServer) -> ValkeyLink:
     return ValkeyLink(f"valkey://127.0.0.1:{server.port}/0")
 
 
-async def until_only_the_asker_is_left(server: StateServer) -> None:
-    async with asyncio.timeout(30):
-        while len(await clients_of(server)) > 1:
-            await asyncio.sleep(0.02)
-
-
 async def started(*callers: asyncio.Task[list[object]]) -> None:
     for _ in range(3):
         await asyncio.sleep(0)
@@ -51,6 +49,7 @@ async def test_caller_that_waits_for_its_turn_connects_to_nothing_after_the_end(
         with pytest.raises(StateAway, match="has left the cluster"):
             await caller
         assert not link._trips
+        assert [message async for message in link.messages("channel")] == []
         await until_only_the_asker_is_left(server)
 
 
@@ -104,3 +103,60 @@ async def test_connection_that_is_being_made_is_closed_when_another_node_is_aske
         await link.close()
         await until_only_the_asker_is_left(first)
         await until_only_the_asker_is_left(second)
+
+
+@asynccontextmanager
+async def encrypted(folder: Path, *options: str) -> AsyncIterator[tuple[StateServer, Path]]:
+    """A server that speaks TLS alone, with a certificate for `localhost`; and the file of that."""
+    if not StateServer.speaks_tls():
+        pytest.skip("the state server was built without TLS")
+    public, private = certificate(folder, "state")
+    port = free_port()
+    files = ("--tls-cert-file", str(public), "--tls-key-file", str(private), "--tls-ca-cert-file", str(public))
+    server = StateServer(port, "--port", "0", "--tls-port", str(port), *files, "--tls-auth-clients", "no", *options)
+    await server.start()
+    try:
+        yield server, public
+    finally:
+        await server.kill()
+
+
+async def test_encrypted_server_is_used_if_its_certificate_is_trusted_and_for_its_host(tmp_path: Path) -> None:
+    async with encrypted(tmp_path, "--requirepass", "secret") as (server, trusted):
+        for address, refused in (
+            (f"valkeys://localhost:{server.port}/0?ssl_ca_certs={trusted}", None),
+            (f"valkeys://localhost:{server.port}/0", "certificate verify failed"),
+            (f"valkeys://127.0.0.1:{server.port}/0?ssl_ca_certs={trusted}", "certificate is not valid for '127.0.0.1'"),
+            (f"valkeys://127.0.0.1:{server.port}/0?ssl_ca_certs={trusted}&ssl_check_hostname=false", None),
+            (f"valkeys+cluster://localhost:{server.port}?ssl_ca_certs={trusted}", None),
+            (f"valkey://localhost:{server.port}/0", "Connection"),
+        ):
+            link = ValkeyLink(address, "secret")
+            if refused is None:
+                assert await link.run(PING) == [True]
+            else:
+                with pytest.raises(StateAway, match=refused):
+                    await link.run(PING)
+            await link.close()
+
+
+async def test_options_of_an_address_with_sentinels_are_those_of_the_server(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        server, trusted = await stack.enter_async_context(encrypted(tmp_path))
+        file = tmp_path / "sentinel.conf"
+        file.write_text(
+            "sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n"
+            f"sentinel monitor main localhost {server.port} 1\ntls-replication yes\ntls-ca-cert-file {trusted}\n"
+            f"tls-cert-file {trusted}\ntls-key-file {trusted.with_suffix('.key')}\ntls-auth-clients no\n"
+        )
+        sentinel = StateServer(free_port(), config=file)
+        await sentinel.start()
+        stack.push_async_callback(sentinel.kill)
+        for query, is_used in (f"?ssl_ca_certs={trusted}", True), ("", False):
+            link = ValkeyLink(f"valkeys+sentinel://localhost:{sentinel.port}/main/0{query}")
+            stack.push_async_callback(link.close)
+            if is_used:
+                await until_run(link, ("PING",))
+            else:
+                with pytest.raises(StateAway, match="certificate verify failed"):
+                    await link.run(PING)

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -77,6 +78,14 @@ class StateServer:
         self._options = options
         self._config = config
         self.process: asyncio.subprocess.Process | None = None
+
+    @staticmethod
+    def speaks_tls() -> bool:
+        """Whether it was built with TLS: then it misses a certificate, and not TLS."""
+        assert STATE_SERVER is not None
+        command = [STATE_SERVER, "--port", "0", "--tls-port", str(free_port())]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        return "No tls-cert-file" in done.stdout + done.stderr
 
     async def start(self) -> None:
         assert STATE_SERVER is not None

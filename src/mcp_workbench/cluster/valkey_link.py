@@ -78,6 +78,9 @@ class ValkeyLink:
         options["socket_connect_timeout"] = STATE_TIMEOUT
         if password is not None:
             options["password"] = password
+        if _is_encrypted(url):
+            # The library would send the password to whoever has a certificate for any host.
+            options["ssl_check_hostname"] = True
         self._options = options
         self._url = url
         # Of a Valkey Cluster: the nodes that we were told of, and the one that is asked now. All keys lie on one node.
@@ -227,10 +230,11 @@ class ValkeyLink:
         """What is published on a channel, until the subscription breaks."""
         async with self._listening.pubsub(ignore_subscribe_messages=True) as subscription:
             try:
-                async with asyncio.timeout(STATE_TIMEOUT):
-                    await subscription.subscribe(channel)
+                if not self._is_closed:
+                    async with asyncio.timeout(STATE_TIMEOUT):
+                        await subscription.subscribe(channel)
                 silent_since = time.monotonic()
-                while time.monotonic() - silent_since < SILENCE_LIMIT:
+                while not self._is_closed and time.monotonic() - silent_since < SILENCE_LIMIT:
                     message = await subscription.get_message(ignore_subscribe_messages=True, timeout=1.0)
                     _raise_if_cancelled()
                     if message is not None:
@@ -291,6 +295,10 @@ def _why(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
+def _is_encrypted(url: str) -> bool:
+    return urlsplit(url).scheme.partition("+")[0] in ("valkeys", "rediss")
+
+
 def _directly(url: str, options: dict[str, Any]) -> Valkey:
     from valkey.asyncio import Valkey
 
@@ -300,14 +308,14 @@ def _directly(url: str, options: dict[str, Any]) -> Valkey:
 def _through_sentinels(url: str, options: dict[str, Any]) -> Valkey:
     """`valkey+sentinel://user@one:26379,two:26379/service/0`: whichever server the Sentinels call the master now.
     Raises `ValueError`."""
+    from valkey.asyncio.connection import parse_url
     from valkey.asyncio.sentinel import Sentinel
 
-    parts = urlsplit(url)
     sentinels, service, database = sentinels_of(url)
-    if parts.scheme.startswith(("valkeys", "rediss")):
-        options = {**options, "ssl": True}
-    if parts.username:
-        options = {**options, "username": parts.username}
+    given = dict(parse_url(_url_of(url, _Node(*sentinels[0]))))
+    for name in ("host", "port", "connection_class"):
+        given.pop(name, None)
+    options = {**options, **given, "ssl": _is_encrypted(url)}
     # Sentinels are asked within the same time; they have no password of their own.
     own = {"socket_timeout": STATE_TIMEOUT, "socket_connect_timeout": STATE_TIMEOUT, "retry": options["retry"]}
     known = Sentinel(sentinels, sentinel_kwargs=own, **options)  # type: ignore[no-untyped-call]
@@ -344,12 +352,11 @@ def _hosts_of(url: str, port: int) -> Iterator[tuple[str, int]]:
 
 
 def _url_of(url: str, node: _Node) -> str:
-    """The address of one node."""
+    """The address of one server, with what else is said of all of them."""
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
     host = f"[{node.host}]" if ":" in node.host else node.host
-    scheme = parts.scheme.removesuffix(CLUSTER_SUFFIX)
-    return urlunsplit((scheme, f"{user}{at}{host}:{node.port}", "", parts.query, ""))
+    return urlunsplit((parts.scheme.partition("+")[0], f"{user}{at}{host}:{node.port}", "", parts.query, ""))
 
 
 def without_password(url: str) -> str:
