@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,39 @@ def test_compose_starts_three_instances() -> None:
     instances = [each for each in compose["services"].values() if "build" in each]
     assert len(instances) == 3
     assert all(each["read_only"] for each in instances)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`install` of another system has other options")
+def test_compose_gives_the_key_to_the_user_of_the_instances_alone(tmp_path: Path) -> None:
+    """Compose has no owner and no mode for files that it mounts."""
+    (compose,) = documents("compose.yaml")
+    user = next(line for line in (DEPLOY / "Containerfile").read_text("utf-8").splitlines() if line.startswith("USER"))
+    copying = compose["services"]["secrets"]
+    words = [*copying["entrypoint"], *copying["command"]]
+    assert f"--owner={user.split()[1]}" in words
+    for name in ("cluster.key", "token"):
+        (tmp_path / name).write_text("secret")
+    (tmp_path / "copied").mkdir()
+    # As ourselves, in this folder.
+    here = [word.replace("/given", str(tmp_path)).replace("/copied", str(tmp_path / "copied")) for word in words]
+    done = subprocess.run([word for word in here if not word.startswith(("--owner", "--group"))], check=False)
+    assert done.returncode == 0
+    assert [each.stat().st_mode & 0o777 for each in (tmp_path / "copied").iterdir()] == [0o400, 0o400]
+    for each in compose["services"].values():
+        if "build" in each:
+            assert "secrets:/run/workbench:ro" in each["volumes"]
+            assert each["depends_on"]["secrets"] == {"condition": "service_completed_successfully"}
+
+
+def test_compose_tells_haproxy_where_the_instances_are() -> None:
+    (compose,) = documents("compose.yaml")
+    instances = {
+        f"INSTANCE_{name.upper()}": f"{name}:8420" for name, each in compose["services"].items() if "build" in each
+    }
+    assert compose["services"]["haproxy"]["environment"] == instances
+    written = (DEPLOY / "haproxy.cfg").read_text("utf-8")
+    assert all(f"${{{name}-" in written for name in instances)
 
 
 def test_manifests_are_valid_for_kubernetes_to_the_last_field() -> None:
