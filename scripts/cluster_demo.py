@@ -1,5 +1,5 @@
-"""`make cluster-demo`: three instances, a state server and HAProxy on this machine; moves users, kills one of each, and
-prints what happened. Every line is about something that was just seen.
+"""`make cluster-demo`: three instances, a state server and HAProxy on this machine; moves users, kills one of each
+(an instance, the state server, HAProxy), and prints what happened. Every line is about something that was just seen.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from mcp import Client, MCPError
 
 from mcp_workbench.engine.lasting_state import SESSION
-from tests.support.cluster_machines import HAPROXY, STATE_SERVER, Instance, Machines, machines
+from tests.support.cluster_machines import HAPROXY, STATE_SERVER, Instance, Machines, end, machines
 from tests.support.workbench import scripted_entry
 
 NAMES = ("one", "two", "three")
 USERS = ("ann", "ben", "cem", "dan", "eva", "fay")
+# What the status 503 asks of clients (`Retry-After`); nothing was accepted then.
+RETRY_INTERVAL = 1.0
 BOXES = {"desk": {"server": scripted_entry("--tool-names", "pid,count,slow")}}
 
 
@@ -28,12 +31,22 @@ def say(text: str) -> None:
 
 
 async def use(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    path = {"toolbox": "desk", "server": "server", "tool": tool}
-    result = await client.call_tool("use_tool", {"tool": path, "arguments": arguments})
+    result = await call(client, {"toolbox": "desk", "server": "server", "tool": tool}, arguments)
     if result.is_error:
         raise SystemExit(f"error: a call failed: {result.content}")
     found: dict[str, Any] = result.structured_content or {}
     return found
+
+
+async def call(client: Client, path: dict[str, str], arguments: dict[str, Any]) -> Any:
+    while True:
+        try:
+            return await client.call_tool("use_tool", {"tool": path, "arguments": arguments})
+        except MCPError as error:
+            if not error.error.message.endswith("try again"):
+                raise
+        say("  (on this busy machine, an instance did not hear from the state in time: a call is made again)")
+        await asyncio.sleep(RETRY_INTERVAL)
 
 
 class Demo:
@@ -49,6 +62,7 @@ class Demo:
         await self._start()
         await self._kill_an_instance()
         await self._kill_the_state()
+        await self._kill_the_balancer()
         await self._restart_one()
 
     async def _start(self) -> None:
@@ -124,6 +138,25 @@ class Demo:
         await self._rig.until_left(SESSION, legacy, self._rig.session_ids[self._tokens[legacy]])
         say(f"  started again, empty: the session of {legacy} was there again after {time.monotonic() - began:.1f} s")
 
+    async def _kill_the_balancer(self) -> None:
+        say("\nkilling HAProxy (SIGKILL)")
+        pids = {user: (await use(self._clients[user], "pid"))["pid"] for user in USERS}
+        await end(self._rig.balancers["haproxy"])
+        address = httpx2.URL(self._url)
+        async with httpx2.AsyncClient() as http:
+            try:
+                await http.get(address.copy_with(path="/readyz"))
+            except httpx2.ConnectError:
+                say("  nobody can be reached while it is away; run two of them behind one address")
+            else:
+                raise SystemExit("error: somebody else answers at its address")
+        await self._rig.balance(*self._instances.values(), port=address.port or 0)
+        await self._rig.until_up(*NAMES)
+        same = [user for user in USERS if (await use(self._clients[user], "pid"))["pid"] == pids[user]]
+        say(f"  started again: {', '.join(same)} go on with the same clients and server processes")
+        if len(same) < len(USERS):
+            raise SystemExit("error: it sends users to other instances than the one before")
+
     async def _restart_one(self) -> None:
         name = await self._where(USERS[-1])
         say(f"\nrestarting instance {name} (SIGTERM) under calls")
@@ -139,7 +172,11 @@ class Demo:
         await self._instances[name].stop()
         say(f"  it has ended; {USERS[-1]} is on {await self._where(USERS[-1])}")
         is_over = True
-        await asyncio.gather(*calling)
+        outcomes = await asyncio.gather(*calling, return_exceptions=True)
+        if failed := {str(each) for each in outcomes if each is not None}:
+            # The clients' own ends would hide the reason.
+            say(f"  a call failed: {', '.join(failed)}")
+            raise SystemExit(1)
         say(f"  {count} calls meanwhile, none failed")
 
 

@@ -15,6 +15,7 @@ from tests.support.workbench import scripted_entry, write_config
 
 # Each costs milliseconds that every start would pay for. What asyncio itself loads (ssl, inspect, …) cannot be helped.
 HEAVY = {
+    "valkey",
     *("argparse", "rich", "platformdirs", "aiohttp", "uvicorn", "starlette", "httptools", "mcp", "pydantic", "anyio"),
     *(
         "jsonschema",
@@ -52,6 +53,7 @@ UNNEEDED = {
     *("traces", "traced_steps", "telemetry_settings"),
     *("signature", "arguments", "quick_check", "argument_check", "select", "value_shape", "result_pieces"),
     *("programs", "program_settings", "call_list", "call_values", "kept_results", "inner_call", "task_runs"),
+    *("cluster", "cluster_settings", "cluster_instance"),
     *("own_questions", "relayed_inputs", "rounds", "signing_in", "client_behaviour", "app_tools"),
 }
 # A new module costs about a third of a millisecond. More than this is a decision, not an accident.

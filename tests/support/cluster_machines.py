@@ -184,6 +184,7 @@ class Machines:
         self.key = new_key()
         self._stack = stack
         self._instances: list[Instance] = []
+        self.balancers: dict[str, asyncio.subprocess.Process] = {}
         # By token, the id of the last legacy session.
         self.session_ids: dict[str, str] = {}
 
@@ -300,9 +301,9 @@ class Machines:
             while (await self.state.command("PUBSUB", "NUMSUB", "mcp-workbench:{mcp-workbench}:notices"))[1] < count:
                 await asyncio.sleep(0.02)
 
-    async def balance(self, *instances: Instance, name: str = "haproxy") -> str:
+    async def balance(self, *instances: Instance, name: str = "haproxy", port: int = 0) -> str:
         """Put HAProxy in front of these, with the file of deploy/; the address to use."""
-        port = free_port()
+        port = port or free_port()
         written = (DEPLOY / "haproxy.cfg").read_text()
         head, _, tail = written.partition("    # instances\n")
         servers = "".join(f"    server {each.name} 127.0.0.1:{each.port}\n" for each in instances)
@@ -315,7 +316,8 @@ class Machines:
         process = await asyncio.create_subprocess_exec(
             *("haproxy", "-db", "-f", str(config)), stdin=quiet, stdout=quiet, stderr=quiet
         )
-        self._stack.push_async_callback(_end, process)
+        self.balancers[name] = process
+        self._stack.push_async_callback(end, process)
         await wait_for_port(port)
         return f"http://127.0.0.1:{port}/mcp"
 
@@ -347,7 +349,7 @@ class Machines:
         return {row[1] for row in rows if row[0] == "workbench" and row[1] != "BACKEND" and row[17] == "UP"}
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         process.kill()
         await process.wait()
