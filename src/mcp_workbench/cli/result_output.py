@@ -23,6 +23,7 @@ from mcp_workbench.cli.error_output import remark
 from mcp_workbench.cli.flags import UsageError
 from mcp_workbench.cli.result_content import Binary, ResultContent, as_json
 from mcp_workbench.cli.screen import Screen, stdout
+from mcp_workbench.engine.portable_os import is_own
 
 # Tables with more columns than this are unreadable.
 MAX_TABLE_COLUMNS: Final = 8
@@ -141,7 +142,7 @@ def _folder_for_looking() -> Path:
         # What a link leads to is not ours: nothing is removed then.
         with contextlib.suppress(OSError):
             found = each.lstat()
-            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > IMAGES_KEPT:
+            if is_own(found) and time.time() - found.st_mtime > IMAGES_KEPT:
                 shutil.rmtree(each)
     return Path(tempfile.mkdtemp(prefix=_FOLDER))
 
