@@ -40,7 +40,9 @@ def test_a_machine_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     done = command(monkeypatch, "doctor")
     assert (done.status, done.stderr) == (0, "note: nothing is wrong\n")
     # What it can enforce depends on the machine.
-    assert done.stdout.startswith("note: sandbox: this machine has ") and done.stdout.count("\n") == 1
+    machine, server = done.stdout.splitlines()
+    assert machine.startswith("note: sandbox: this machine has ")
+    assert server.startswith("note: sandbox: `box/clock` runs in `guard`, the default")
 
 
 @pytest.mark.processes
@@ -63,6 +65,7 @@ def test_everything_that_is_wrong_is_told_in_order_of_importance(home: Path, mon
         "warning: servers",
         "warning: secrets",
         "warning: clients",
+        "note: sandbox",
         "note: sandbox",
     ]
     assert "box/broken: the server exited with status 1\n  last lines of its stderr:\n    no luck\n" in done.stdout
