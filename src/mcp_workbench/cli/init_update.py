@@ -193,11 +193,18 @@ def _with_changes(
     has it, such as filters, a sandbox, and references that they have written instead of a key."""
     assert each.entry is not None
     now, before = members_of(each.entry), record.servers[each.name].members
+    # What the user wrote instead, such as a narrower filter. Of what is started, keys are references in our file.
+    kept = {
+        name
+        for name, value in members_of(ours).items()
+        if not _is_started(name) and before.get(name) != record.mark(value)
+    }
     # Records of earlier versions do not tell what there was: then that which is started.
     gone = [name for name in before or (name for name in members_of(ours) if _is_started(name)) if name not in now]
+    gone = [name for name in gone if name not in kept]
     changed: dict[str, Any] = {}
     for name, value in now.items():
-        if before.get(name) != record.mark(value):
+        if name not in kept and before.get(name) != record.mark(value):
             _set(changed, name, value)
     found = {key: dict(value) if key in NESTED and isinstance(value, dict) else value for key, value in ours.items()}
     for name in gone:

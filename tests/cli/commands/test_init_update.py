@@ -166,6 +166,23 @@ def test_filters_and_sandbox_of_the_configuration_stay_when_a_client_changes(tmp
     }
 
 
+@pytest.mark.parametrize("theirs", [{}, {"excludeTools": ["zzz"]}])
+def test_narrower_filter_of_the_user_stays_when_a_client_changes_its_own(
+    tmp_path: Path, theirs: dict[str, object]
+) -> None:
+    write(tmp_path, ".gemini/settings.json", {"clock": CLOCK, "git": {**OTHER, "includeTools": ["read", "write"]}})
+    assert shell(tmp_path, "--yes", "--no-check").status == 0
+    config = json.loads(config_of(tmp_path).read_text())
+    ours = config["toolboxes"]["code"]["mcpServers"]["git"]
+    assert ours["toolFilters"] == ["read", "write"]
+    ours["toolFilters"] = ["read"]
+    config_of(tmp_path).write_text(json.dumps(config))
+    write(tmp_path, ".gemini/settings.json", {"clock": CLOCK, "git": {**OTHER, "args": ["--slow"], **theirs}})
+    assert shell(tmp_path, "--update", "--yes", "--no-check").status == 0
+    after = json.loads(config_of(tmp_path).read_text())["toolboxes"]["code"]["mcpServers"]["git"]
+    assert (after["args"], after["toolFilters"]) == (["--slow"], ["read"])
+
+
 def test_server_that_becomes_an_address_keeps_nothing_of_its_program(tmp_path: Path) -> None:
     set_up(tmp_path, {"git": {**OTHER, "env": {"LEVEL": "one"}}, "clock": CLOCK})
     write(tmp_path, ".cursor/mcp.json", {"git": {"url": "https://git.example/mcp"}, "clock": CLOCK})
