@@ -89,9 +89,10 @@ def update(
     file = own_configuration(target, makes=False, warn=partial(remark, "warning"))
     readable, ours = _looked_at(files)
     record, served = read_record(target), had_by(target)
-    _name(servers, record, served)
     # From clients that start the workbench, `install --replace` may have removed servers.
-    found = differences(servers, record, served, readable - ours)
+    complete = readable - ours
+    _name(servers, record, served, complete)
+    found = differences(servers, record, served, complete)
     if parsed.has("json"):
         stdout().json([{"what": each.kind, "server": each.name, "from": each.sources} for each in found])
     elif found:
@@ -236,15 +237,19 @@ def _set(entry: dict[str, Any], name: str, value: object) -> None:
         entry[kind] = value
 
 
-def _name(servers: list[ImportedServer], record: ImportRecord, served: dict[str, Served]) -> None:
+def _name(
+    servers: list[ImportedServer], record: ImportRecord, served: dict[str, Served], complete: Collection[str]
+) -> None:
     """Give each server the name that it has in the configuration, or would have: two of one name would conflict."""
+    # Names of servers that would have been read if their clients still had them: another client's takes their place.
+    free = {name for name, seen in record.servers.items() if set(seen.sources) <= set(complete)}
     ours = {each.name.casefold() for each in served.values()}
     taken = {each.name.casefold() for each in servers}
     for server in servers:
         own = f"{server.name}-{server.sources[0]}"
         if (known := known_as(record, server)) is not None:
             server.name = known
-        elif server.name not in record.servers and server.name.casefold() in ours:
+        elif server.name not in free and server.name.casefold() in ours:
             if is_served(server.name, server.entry, served.values(), shutil.which):
                 continue
             number, name = 1, own

@@ -80,7 +80,7 @@ def kept_before(record: ImportRecord, one: ImportedServer, other: ImportedServer
 
 
 def kept_elsewhere(record: ImportRecord, server: ImportedServer, read: Collection[str]) -> bool:
-    """Whether the user keeps a twin of this server instead, in a client that was not read."""
+    """Whether the user keeps a twin of this server instead, in a client that is not among those `read` in full."""
     place = place_of(server)
     return any(
         kept not in (BOTH, place) and place in pair.split("\0") and kept.partition("/")[0] not in read

@@ -264,6 +264,34 @@ def test_twin_in_another_client_does_not_replace_what_is_there(tmp_path: Path) -
     assert levels(tmp_path) == {"git": "two"}
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_declined_twin_does_not_replace_the_kept_one_that_install_took_out_of_its_client(
+    tmp_path: Path, is_asked: bool
+) -> None:
+    write(tmp_path, ".cursor/mcp.json", {"git": twin("one")})
+    for path in (".kiro/settings/mcp.json", ".gemini/antigravity/mcp_config.json"):
+        write(tmp_path, path, {"git": twin("two")})
+    done = asked(tmp_path, "y\n1\n\n\n") if is_asked else shell(tmp_path, "--yes", "--no-check")
+    assert done.status == 0 and levels(tmp_path) == {"git": "one"}, done.stderr
+    write(tmp_path, ".cursor/mcp.json", {"workbench": {"command": "mcp-workbench", "args": ["serve"]}})
+    for words in ((), ("--from", "kiro"), ()):
+        again = shell(tmp_path, "--update", "--yes", *words)
+        assert again == Done(0, "", "note: nothing is new, changed or gone in your clients\n")
+    assert levels(tmp_path) == {"git": "one"}
+
+
+def test_server_that_comes_to_another_client_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """The one of that name was taken out of its client by `install --replace`, or its client was not read."""
+    set_up(tmp_path, {"clock": CLOCK, "git": OTHER})
+    write(tmp_path, ".kiro/settings/mcp.json", {"git": {"command": "third"}})
+    done = shell(tmp_path, "--update", "--dry-run", "--yes", "--from", "kiro")
+    assert " 1  new  git-kiro " in done.stderr, done.stderr
+    write(tmp_path, ".cursor/mcp.json", {"workbench": {"command": "mcp-workbench", "args": ["serve"]}})
+    assert shell(tmp_path, "--update", "--yes", "--no-check").status == 0
+    servers = json.loads(config_of(tmp_path).read_text())["toolboxes"]["code"]["mcpServers"]
+    assert servers == {"git": OTHER, "git-kiro": {"command": "third"}}
+
+
 def test_another_server_of_the_name_of_ours_is_never_changed(tmp_path: Path) -> None:
     set_up(tmp_path, {"clock": CLOCK, "git": OTHER})
     write(tmp_path, ".kiro/settings/mcp.json", {"git": {"command": "third"}})

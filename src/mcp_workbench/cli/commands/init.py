@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Collection
+from collections.abc import Set
 from functools import partial
 from typing import Any, Final
 
@@ -153,13 +153,13 @@ def run(parsed: Parsed) -> int:
 
 
 def _one_of_twins(
-    servers: list[ImportedServer], imported: Imported, parsed: Parsed, record: ImportRecord, read: Collection[str]
+    servers: list[ImportedServer], imported: Imported, parsed: Parsed, record: ImportRecord, read: Set[str]
 ) -> list[ImportedServer]:
     """Ask which of two servers to keep that differ in a key alone, unless `record` has the answer: both would offer the
     same tools. Without a terminal, the one that was kept before, or both if their names differ. `read` names the
     clients that were read."""
     imported.twins = dict(record.twins)
-    dropped = [each for each in servers if kept_elsewhere(record, each, read)]
+    dropped = [each for each in servers if kept_elsewhere(record, each, read - {*imported.having})]
     for one, other, keys in twins(servers, shutil.which):
         if any(each is one or each is other for each in dropped):
             continue
@@ -169,8 +169,8 @@ def _one_of_twins(
             kept = kept_before(record, one, other) if one.name.casefold() == other.name.casefold() else [one, other]
         elif not kept:
             kept = _asked(one, other, keys)
-            if place_of(one) != place_of(other):
-                imported.twins[pair_of(one, other)] = BOTH if len(kept) == 2 else place_of(kept[0])
+            if len(kept) == 2 and place_of(one) != place_of(other):
+                imported.twins[pair_of(one, other)] = BOTH
         if len(kept) == 2:
             if not parsed.has("update") and not _can_ask(parsed):
                 remark("note", f"{_pair(one, other)} start the same and differ in {_listed(keys)}; both are taken over")
@@ -183,6 +183,9 @@ def _one_of_twins(
                 title = find(each.sources[0]).title
                 if not was_asked:
                     imported.left_out.append((f"{each.name} ({title})", f"{why}; {title} goes on starting it itself"))
+                # So that it does not stand for the kept one once `install --replace` has taken that out of its client.
+                if place_of(each) != place_of(kept[0]):
+                    imported.twins[pair_of(kept[0], each)] = place_of(kept[0])
                 imported.also_in += each.sources
                 dropped.append(each)
     return [each for each in servers if not any(each is one for one in dropped)]
