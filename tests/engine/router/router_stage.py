@@ -194,6 +194,10 @@ class Lists:
         self.failures: dict[str, Exception] = {}
         self.forgotten: list[object] = []
         self.reason: str | None = None
+        self.followed: list[object] = []
+
+    def follow(self, catalog: object) -> None:
+        self.followed.append(catalog)
 
     def prepare(self, view: Any, kind: str, reach: Any) -> Callable[[], Awaitable[None]] | None:
         return self.waits.pop(0) if self.waits else None

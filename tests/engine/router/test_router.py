@@ -565,7 +565,7 @@ async def test_notifications_go_to_the_running_legacy_servers() -> None:
 
 async def test_a_replaced_catalogue_is_forgotten_where_it_was_listed() -> None:
     async with stage() as at:
-        assert len(at.catalog.subscribed) == 1
+        assert len(at.catalog.subscribed) == 1 and at.lists.followed == [at.catalog]
         told: list[tuple[Any, Any]] = []
         at.router.views.on_replaced = lambda catalog, plan: told.append((catalog, plan))
         plan = SimpleNamespace(ending=("x",))
