@@ -70,7 +70,9 @@ def test_a_crashed_server_has_its_cause_and_the_next_step() -> None:
 
 def test_a_configuration_that_was_rejected_says_why() -> None:
     (need,) = needs_of(status(configuration={"rejected": "line 1\nline 2"}))
-    assert need.details == ("line 1", "line 2") and need.do == "mcp-workbench check"
+    assert need.details == ("line 1", "line 2") and "correct the file" in need.do
+    (need,) = needs_of(status(configuration={"rejected": "not trusted\nhint: mcp-workbench team trust"}))
+    assert need.do == "", "the reason says it"
 
 
 def test_host_that_a_person_has_decided_about_needs_nobody() -> None:

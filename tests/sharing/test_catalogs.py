@@ -79,6 +79,16 @@ async def test_a_reconnecting_client_gets_the_same_gateway(tmp_path: Path) -> No
             assert before is after
 
 
+async def test_file_that_is_gone_is_reported_while_a_client_uses_it(tmp_path: Path) -> None:
+    async with catalogs() as kept:
+        async with kept.serving(context(tmp_path)):
+            (tmp_path / "workbench-config.json").unlink()
+            (problem,) = await kept.reload()
+            assert "workbench-config.json" in problem and kept.rejected() == [problem]
+        assert kept.gateways and await kept.reload() == []
+        assert describe(kept, [])["configuration"] == {"reloads": 2, "rejected": None}
+
+
 @pytest.mark.requirement("sharing.unused-catalogues")
 async def test_unused_configurations_are_dropped_with_their_servers(tmp_path: Path) -> None:
     async with catalogs() as kept:

@@ -89,7 +89,9 @@ def _configuration(status: dict[str, Any]) -> Iterator[Need]:
     rejected = configuration.get("rejected") if isinstance(configuration, dict) else None
     if rejected:
         what = "the configuration has changed, but the change has not taken effect"
-        yield Need(what, tuple(rejected.splitlines()), "mcp-workbench check")
+        # `check` looks at the file of whoever runs it, which may be another.
+        do = "" if "hint: " in rejected else "correct the file; it takes effect when you save it"
+        yield Need(what, tuple(rejected.splitlines()), do)
     for line in (status.get("lock") or "").splitlines():
         yield Need(line, do=_LOCK if line.startswith("there is no") else "")
 

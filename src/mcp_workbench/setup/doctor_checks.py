@@ -273,9 +273,8 @@ def versions(subject: Examined) -> list[Diagnosis]:
         rejected = (status.get("configuration") or {}).get("rejected")
         if rejected:
             text = f"process {status['pid']} still uses the previous configuration: {rejected}"
-            found.append(
-                Diagnosis("error", "configuration", text, "correct the file; it takes effect when you save it")
-            )
+            hint = "" if "hint: " in rejected else "correct the file; it takes effect when you save it"
+            found.append(Diagnosis("error", "configuration", text, hint))
     # A venv next to a `pipx` installation is how two versions come about.
     own = os.path.join(os.path.dirname(sys.executable), "mcp-workbench")
     on_path = shutil.which("mcp-workbench")

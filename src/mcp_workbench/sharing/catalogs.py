@@ -65,6 +65,11 @@ class Catalogs:
         opened = [served for served in self._served.values() if served.opened.done()]
         return [served.gateway for served in sorted(opened, key=lambda each: not each.users)]
 
+    def rejected(self) -> list[str]:
+        """What is wrong with changed files that somebody uses. One whose clients have left is nobody's to correct."""
+        used = [each.gateway for key, each in self._served.items() if each.users or key == self._kept]
+        return sorted({each.reloads.rejected for each in used if each.reloads.rejected})
+
     @asynccontextmanager
     async def serving(self, context: ClientContext) -> AsyncIterator[Gateway]:
         """Provide the gateway for a client with this context, while the client is connected. Raises `ConfigError`."""
@@ -98,7 +103,7 @@ class Catalogs:
     async def reload(self) -> list[str]:
         """Reread every configuration in use. Returns what is wrong with those that cannot be used."""
         await asyncio.gather(*(served.live.reload() for served in list(self._served.values()) if served.opened.done()))
-        return sorted({each.reloads.rejected for each in self.gateways if each.reloads.rejected is not None})
+        return self.rejected()
 
     async def read_manifests(self) -> None:
         """Read the cached manifests of all servers."""

@@ -33,7 +33,6 @@ def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str,
         *(_sharing(each.entry, _users(each, processes)) for each in connections),
         *(_sharing(entry, []) for entry in unused),
     ]
-    rejected = {each.reloads.rejected for each in catalogs.gateways if each.reloads.rejected}
     locks = {each.gate.oversight.problem for each in catalogs.gateways if each.gate.oversight is not None}
     return {
         "pid": os.getpid(),
@@ -44,7 +43,7 @@ def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str,
         "uptimeSeconds": round(now - runtime.started_at, 3),
         "configuration": {
             "reloads": sum(gateway.reloads.count for gateway in catalogs.gateways),
-            "rejected": "\n".join(sorted(rejected)) or None,
+            "rejected": "\n".join(catalogs.rejected()) or None,
         },
         "lock": "\n".join(sorted(filter(None, locks))) or None,
         "approvals": [waiting for gateway in catalogs.gateways for waiting in gateway.waiting_approvals()],
