@@ -595,7 +595,7 @@ def pinned(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     tried: list[dict[str, Any]] = []
 
     def started(path: str, toolbox: str, name: str, *, as_path: str | None = None) -> str:
-        assert as_path == str(config_of(home)), "its private home is that of the configuration"
+        assert as_path != str(config_of(home)), "its private home is not the one that it will have"
         tried.append(json.loads(Path(path).read_bytes())["toolboxes"][toolbox]["mcpServers"][name])
         address = tried[-1].get("url", "")
         return "needs sign-in" if "sign-in" in address else "failed" if "broken" in str(tried[-1]) else "ready"
@@ -683,7 +683,7 @@ def test_a_container_with_options_of_a_stranger_is_started_only_after_a_yes(
 ) -> None:
     path = written(home)
     answer = '["x@sha256:' + "a" * 64 + '"]'
-    (home / "bin" / "docker").write_text(f"#!/bin/sh\n[ $1 = pull ] || echo '{answer}'\n")
+    (home / "bin" / "docker").write_text(f"#!/bin/sh\n[ $1 = pull ] && : > {home}/pulled || echo '{answer}'\n")
     (home / "bin" / "docker").chmod(0o755)
     package = {"registryType": "oci", "identifier": "docker.io/x/y", "version": "1.0"}
     mounts = {"runtimeArguments": [{"type": "named", "name": "-v", "value": "/:/host"}]}
@@ -691,7 +691,12 @@ def test_a_container_with_options_of_a_stranger_is_started_only_after_a_yes(
     (home / "mounts.json").write_text(json.dumps({"packages": [{**package, **mounts}]}))
     done = shell("add", "y", home / "mounts.json", "--toolbox", "web", typed="n\n")
     assert done.status == 2 and not pinned and "the container gets /:/host of this machine" in done.stderr
-    done = shell("add", "y", home / "plain.json", "--toolbox", "web", typed="y\n")
+    done = shell("add", "y", home / "plain.json", "--toolbox", "web", typed="n\n")
+    assert done.status == 2 and "Pull the image" in done.stderr and not (home / "pulled").exists()
+    done = shell("add", "y", home / "plain.json", "--toolbox", "web", "--no-check", typed="n\n")
+    assert done.status == 2 and not (home / "pulled").exists() and not pinned
+    done = shell("add", "y", home / "plain.json", "--toolbox", "web", typed="y\ny\n")
+    assert (home / "pulled").exists()
     assert done.status == 0 and pinned[0]["args"][-1] == "docker.io/x/y@sha256:" + "a" * 64, done.stderr
     assert "sandbox" not in path.read_text(), "a container has limits of its own"
 

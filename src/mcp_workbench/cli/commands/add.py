@@ -7,14 +7,17 @@ secrets, write the file. `own_configuration` edits the file; `setup.clients.serv
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from msgspec import Raw, Struct
 from msgspec.json import decode, encode
@@ -25,12 +28,14 @@ from mcp_workbench.cli.error_output import FAILED, remark
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.engine.config.choose import FILE_NAME
+from mcp_workbench.engine.config.environment import server_environment
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED
 from mcp_workbench.engine.economy.costs import definition_tokens
 from mcp_workbench.engine.economy.prose import clip, first_sentence
 from mcp_workbench.engine.printable import one_line, plural
+from mcp_workbench.engine.transport.http.client.reach import Reach, reach_of_host, reach_of_ip
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.clients.foreign_text import literal, variable_name
 from mcp_workbench.setup.clients.literal_secrets import secrets_of
@@ -62,6 +67,8 @@ class _Wanted(Struct, frozen=True):
     package: Package | None = None
     # Who wrote what is shown of it: users know their own programs and addresses.
     is_strangers: bool = False
+    # Whether the user has agreed to a first start.
+    is_agreed: bool = False
 
     @property
     def is_tried_first(self) -> bool:
@@ -141,7 +148,9 @@ def _wanted(
     _refuse_wrong_values(way, answers)
     for why in server.left_out:
         remark("warning", why)
-    if way.package is not None:
+    # To pin an image, it is pulled: not before the user has agreed.
+    is_image = way.package is not None and way.package.kind == "oci"
+    if way.package is not None and not is_image:
         way = _pinned(way, way.package)
 
     def completed(entry: dict[str, Any]) -> dict[str, Any]:
@@ -158,11 +167,10 @@ def _wanted(
     # Show the server before asking for its values: users should not type a key for something they would not start.
     hidden = [each for each in secrets_of({"env": answers, "args": words}) if "${" not in each]
     _show_strangers(server.name or name, completed(_outline(way, answers)), hidden)
-    if parsed.has("no-check"):
-        _consent("Add it?", parsed)
-    elif answers or _missing(way, answers) or way.has_options:
-        # It gets something of the user's, or its runner is told what to do: not before they have agreed.
-        _consent("Start it once, to see its tools?", parsed)
+    if question := _first_question(way, answers, starts=not parsed.has("no-check")):
+        _consent(question, parsed)
+    if way.package is not None and is_image:
+        way = _pinned(way, way.package)
     values = {**answers, **_asked(_missing(way, answers))}
 
     def filled_in(keep: Callable[[str, str], str]) -> dict[str, Any]:
@@ -173,7 +181,37 @@ def _wanted(
         lambda store: filled_in(partial(store.keep, name)),
         way.package,
         is_strangers=True,
+        is_agreed=bool(question),
     )
+
+
+def _first_question(way: Way, answers: Mapping[str, str], *, starts: bool) -> str:
+    """What the user is asked before anything of a stranger's is fetched, started or connected to; empty if nothing."""
+    if way.package is not None and way.package.kind == "oci":
+        return "Pull the image, and start it once to see its tools?" if starts else "Pull the image, and add it?"
+    if not starts:
+        return "Add it?"
+    entry = {} if way.program else _outline(way, answers)
+    if entry.get("headers") or ("url" in entry and _is_inside(entry["url"])):
+        return "Connect to it once, to see its tools?"
+    # It gets something of the user's, or its runner is told what to do.
+    is_asked = answers or _missing(way, answers) or way.has_options
+    return "Start it once, to see its tools?" if is_asked else ""
+
+
+def _is_inside(url: str) -> bool:
+    """Whether an address leads into a private network or to this machine, where programs trust whoever reaches them."""
+    try:
+        host = urlsplit(url).hostname or ""
+        reach = reach_of_host(host)
+        if reach is not None:
+            return reach is not Reach.PUBLIC
+        return any(reach_of_ip(str(found[4][0])) is not Reach.PUBLIC for found in socket.getaddrinfo(host, None))
+    except OSError:
+        # A name that leads nowhere.
+        return False
+    except ValueError:
+        return True
 
 
 def _require_program(way: Way) -> None:
@@ -307,13 +345,11 @@ def _tried(target: str, toolbox: str, name: str, wanted: _Wanted, parsed: Parsed
     asked. Returns its state. Raises `UsageError` unless it works and the user agrees."""
     if not parsed.has("yes") and not sys.stdin.isatty():
         _consent("", parsed)
-    with tempfile.TemporaryDirectory(prefix="mcp-workbench-", ignore_cleanup_errors=True) as folder:
-        path = os.path.join(folder, FILE_NAME)
-        box = {"description": name, "mcpServers": {name: wanted.entry}}
-        with open(path, "wb") as file:
-            file.write(encode({"toolboxes": {toolbox: box}}))
-        # With the private home that it will have there: what it installs now is not installed again.
-        state = _started(path, toolbox, name, as_path=target)
+    with _trial(target, toolbox, name, wanted.entry) as (path, as_path):
+        if "sandbox" in wanted.entry and not wanted.is_agreed and (granted := _granted(path, toolbox, name)):
+            remark("note", f"its arguments and variables let it use {', '.join(f'`{each}`' for each in granted)}")
+            _consent("Start it once, to see its tools?", parsed)
+        state = _started(path, toolbox, name, as_path=as_path)
     if state == "failed":
         hint = "add it with --no-check"
         if "url" in wanted.entry:
@@ -328,6 +364,42 @@ def _tried(target: str, toolbox: str, name: str, wanted: _Wanted, parsed: Parsed
     if wanted.is_strangers or state != SIGN_IN_NEEDED:
         _consent("Add it?", parsed)
     return state
+
+
+@contextlib.contextmanager
+def _trial(target: str, toolbox: str, name: str, entry: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """A configuration with this server alone, and the path under which it is started. Its private home ends with it,
+    whatever the user decides: what is in it was written before, and settings of package runners would stay in force."""
+    with tempfile.TemporaryDirectory(prefix="mcp-workbench-", ignore_cleanup_errors=True) as folder:
+        path = as_path = os.path.join(folder, FILE_NAME)
+        with open(path, "wb") as file:
+            file.write(encode({"toolboxes": {toolbox: {"description": name, "mcpServers": {name: entry}}}}))
+        if "sandbox" not in entry:
+            yield path, as_path
+            return
+        from mcp_workbench.engine.sandbox.of_server import Owner, private_home
+
+        # A path of its own gives it a home of its own; the link keeps the file that it leads to read-only.
+        as_path = os.path.join(folder, "configuration")
+        os.symlink(target, as_path)
+        home = private_home(load(path, os.environ).toolboxes[toolbox].servers[name], Owner(as_path, toolbox))
+        try:
+            yield path, as_path
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _granted(path: str, toolbox: str, name: str) -> list[str]:
+    """The paths that a server is granted because its arguments or variables name them."""
+    from mcp_workbench.engine.sandbox.of_server import Owner, sandbox_of
+
+    server = load(path, os.environ).toolboxes[toolbox].servers[name]
+    bare = replace(server, args=[], env={})
+    found, usual = (
+        sandbox_of(each, server_environment(os.environ, each.inherit_env, each.env), None, Owner(path, toolbox))
+        for each in (server, bare)
+    )
+    return [each for each in (*found.write, *found.read) if each not in (*usual.write, *usual.read)]
 
 
 def _search(parsed: Parsed) -> int:

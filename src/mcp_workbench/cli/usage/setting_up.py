@@ -122,8 +122,10 @@ tools and what they cost before you are asked. It stays in that sandbox. An addr
 the same way; a program of your own is added, then started. Without a terminal, --yes is needed.
 
 What a server.json or the registry describes was written by somebody else: you are shown the whole command or address
-with its variables and headers, and asked first if it would get a value of yours. Packages that could load other code
-than their own are refused.
+with its variables and headers, and asked before the first start if it would get a value of yours, could use files that
+its arguments and variables name, is an image, which has to be pulled, or an address with headers or inside your
+network. What a package stores before you agree is deleted. Packages that could load other code than their own are
+refused.
 
 Exit code: 0; 1 if the server was added and does not work, or the registry cannot be reached; 2 if nothing was added.
 """,
