@@ -57,6 +57,7 @@ class Face:
         self.own: dict[str, bytes] = {}
         self.links = SimpleNamespace(note=lambda principal, entry, result: self.noted.append(bytes(result)))
         self.worked_in: list[str] = []
+        self.servers: list[Any] = []
 
     def _next(self, what: str, detail: object = None) -> Decision:
         self.asked.append((what, detail))
@@ -76,6 +77,15 @@ class Face:
 
     def resolve_unknown(self, view: Any, method: str, params: Any) -> Decision:
         return self._next("unknown", method)
+
+    def resolve_skill(self, view: Any, method: str, params: Any, revision: Any) -> Decision:
+        return self._next("skill", (method, revision))
+
+    def known(self, view: Any) -> list[Any]:
+        return self.servers
+
+    def app_tools(self, view: Any) -> list[bytes]:
+        return [b"an app"]
 
     def own_resource(self, view: Any, uri: str) -> bytes | None:
         return self.own.get(uri)
@@ -108,6 +118,7 @@ class Entry:
         self.asks = False
         self.has_resources = False
         self.task_tools: frozenset[str] = frozenset()
+        self.extensions: dict[str, Raw] = {}
 
 
 class Traffic:
@@ -194,12 +205,14 @@ class Lists:
         self.failures: dict[str, Exception] = {}
         self.forgotten: list[object] = []
         self.reason: str | None = None
+        self.prepared: list[str] = []
         self.followed: list[object] = []
 
     def follow(self, catalog: object) -> None:
         self.followed.append(catalog)
 
     def prepare(self, view: Any, kind: str, reach: Any) -> Callable[[], Awaitable[None]] | None:
+        self.prepared.append(kind)
         return self.waits.pop(0) if self.waits else None
 
     def prepare_introduction(self, view: Any, reach: Any) -> Callable[[], Awaitable[None]] | None:
