@@ -20,6 +20,7 @@ from mcp_workbench.engine.face.decisions import (
     Answer,
     CallEach,
     Decision,
+    HandOver,
     Learn,
     Load,
     Open,
@@ -44,6 +45,14 @@ async def test_an_answer_and_a_rejection_end_their_call() -> None:
         call = at.call(Reject(-32602, "no", {"a": 1}))
         at.router.call_tool(call, {})
         assert call.ends == [("error", -32602, "no", {"a": 1})] and at.connection(at.one).did == []
+
+
+async def test_a_call_is_handed_over() -> None:
+    async with stage() as at:
+        taken: list[Any] = []
+        call = at.call(HandOver(taken.append))
+        at.router.call_tool(call, {})
+        assert taken == [call] and call.ends == [] and call.route.task is None
 
 
 async def test_slow_work_is_done_in_a_thread() -> None:
@@ -353,7 +362,7 @@ async def test_an_unknown_item_is_looked_up_again_after_all_have_been_listed(met
         # A known one is not looked up twice.
         at.face.asked.clear()
         getattr(at.router, method)(at.call(at.forward()), {})
-        assert len(at.face.asked) == 1
+        assert len(at.face.asked) == 1 and len(at.connection(at.other).traffic.forwarded) == 2
 
 
 async def test_unknown_methods_are_the_faces_and_those_of_tasks_nobodys() -> None:
