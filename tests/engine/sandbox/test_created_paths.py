@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,20 @@ def file(tmp_path: Path) -> Path:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text("[core]\n")
     return (tmp_path / ".git" / "commondir").resolve()
+
+
+@pytest.fixture
+def blocking() -> Iterator[None]:
+    """Whoever opens a pipe and waits for its other end fails."""
+
+    def waits(*_: object) -> None:
+        raise AssertionError("it waits for the other end")
+
+    before = signal.signal(signal.SIGALRM, waits)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def test_it_is_removed_after_the_last_one(file: Path) -> None:
@@ -47,6 +63,22 @@ def test_a_link_is_not_followed(file: Path, tmp_path: Path) -> None:
     file.symlink_to(tmp_path / "other")
     assert hold_created([str(file)], [str(file)]) is None
     assert (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["commondir", "hooks", ".vscode"])
+def test_a_pipe_of_a_server_holds_nobody_up(file: Path, name: str, blocking: None) -> None:
+    pipe = file.with_name(name)
+    os.mkfifo(pipe)
+    assert hold_created([str(pipe)], [str(pipe)]) is None
+    assert pipe.is_fifo()
+
+
+def test_neither_does_a_pipe_in_place_of_the_settings_of_a_repository(file: Path, blocking: None) -> None:
+    settings = file.with_name("config")
+    settings.unlink()
+    os.mkfifo(settings)
+    assert hold_created([str(file)], [str(file)]) is None
+    assert not file.exists()
 
 
 def test_a_repository_whose_files_are_elsewhere_gets_none(file: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 import subprocess
 import time
 from collections.abc import Collection, Iterable
@@ -56,7 +57,7 @@ def _held(path: str, is_created: bool) -> int | None:
 
 def _locked(path: str) -> int | None:
     """Raises `OSError` if another one is removing it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = _without_waiting(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         if not _is_at(path, descriptor):
@@ -75,9 +76,10 @@ def _is_at(path: str, descriptor: int) -> bool:
 
 
 def _is_ours(path: str, descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
     if os.path.basename(path) != COMMON_FOLDER:
-        return _MARK in os.listxattr(descriptor)
-    return os.read(descriptor, len(COMMON_FOLDER_ITSELF) + 1) == COMMON_FOLDER_ITSELF
+        return stat.S_ISDIR(mode) and _MARK in os.listxattr(descriptor)
+    return stat.S_ISREG(mode) and os.read(descriptor, len(COMMON_FOLDER_ITSELF) + 1) == COMMON_FOLDER_ITSELF
 
 
 def _create(path: str) -> bool:
@@ -92,10 +94,17 @@ def _create(path: str) -> bool:
     return True
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    # A server may have put a pipe there, which would wait for somebody who writes.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _create_common_folder(path: str, folder: str) -> bool:
     import tempfile
 
-    with open(os.path.join(folder, "config"), "rb") as settings:
+    with open(os.path.join(folder, "config"), "rb", opener=_without_waiting) as settings:
+        if not stat.S_ISREG(os.fstat(settings.fileno()).st_mode):
+            return False
         if _HAS_WORK_TREE.search(settings.read(_MAX_SETTINGS_BYTES)):
             # Git would no longer follow it.
             return False
