@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.programs import program_run
-from mcp_workbench.programs.program_run import ProgramTime
+from mcp_workbench.programs.program_run import MAX_ASKED_SECONDS, ProgramTime
 from mcp_workbench.team.lock.lock_file import written
 from tests.engine.session.test_relayed_inputs import Asking
 from tests.faces.harness import ERAS
@@ -56,7 +56,7 @@ def test_time_stands_still_while_the_user_is_asked() -> None:
     bound.now = 0.1
     time.note_asked(True)
     bound.now = 0.9
-    assert bound.when() is None
+    assert bound.when() == pytest.approx(1.0 + MAX_ASKED_SECONDS)
     time.note_asked(False)
     assert bound.when() == pytest.approx(1.8)
     bound.now = 1.7
@@ -66,6 +66,27 @@ def test_time_stands_still_while_the_user_is_asked() -> None:
     time.note_asked(False)
     time.note_asked(False)
     assert bound.when() == pytest.approx(100.1), "asked twice, and long after the limit"
+
+
+def test_all_questions_together_hold_the_time_only_so_long() -> None:
+    bound: Any = Virtual(1.0)
+    time = ProgramTime(bound, bound.clock)
+    time.note_asked(True)
+    assert bound.when() == pytest.approx(MAX_ASKED_SECONDS + 1.0)
+    bound.now = MAX_ASKED_SECONDS - 1.0
+    time.note_asked(False)
+    assert bound.when() == pytest.approx(bound.now + 1.0)
+    bound.now += 0.25
+    assert not time.is_asked_out
+    time.note_asked(True)
+    time.note_asked(True)
+    assert bound.when() == pytest.approx(bound.now + 1.75)
+    bound.now += 1.5
+    time.note_asked(False)
+    assert bound.when() == pytest.approx(bound.now + 0.25), "a second of it was left for the question"
+    assert time.is_asked_out
+    time.note_asked(True)
+    assert bound.when() == pytest.approx(bound.now + 0.25)
 
 
 def test_what_ends_with_its_time_sets_no_other() -> None:
@@ -130,17 +151,17 @@ async def test_a_program_waits_for_its_user_and_its_time_stands_still(
 
     monkeypatch.setattr(program_run, "timeout", timeout)
     server, settings, user = asking(kind)
-    during: list[float | None] = []
+    during: list[float] = []
 
     def reply(params: Json) -> Json:
-        during.append(bounds[0].when())
+        during.append((bounds[0].when() or 0.0) - asyncio.get_running_loop().time())
         return user
 
     async with workbench_with(tmp_path, {"box": {"server": server}}, era=era, abilities=ASK, **settings) as seen:
         code = "[call('box/server/greet') for _ in range(2)]"
         said, asked = await run(seen, era, code, reply)
         assert said == '["hello Ada","hello Ada"]'
-        assert during == [None, None], "nothing ends it while its user is asked"
+        assert len(during) == 2 and min(during) > MAX_ASKED_SECONDS / 2, "its time does not end it meanwhile"
         assert bounds[0].when() is not None, "it goes on afterwards"
         assert len(asked) == 2 and all("box/server" in each for each in asked)
 

@@ -37,6 +37,9 @@ MAX_PRINTED_BYTES: Final = 64 * 1024
 MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 # One sleep. It counts towards the time of the program.
 MAX_SLEEP: Final = 1.0
+# In which the time of a program stands still, for all questions to its user together: as long as one may wait for its
+# answer (`STEP_HOLD_TIMEOUT`), so that servers that ask again and again do not keep a program for ever.
+MAX_ASKED_SECONDS: Final = 900.0
 MAX_PROGRAMS_OF_ONE: Final = 2
 MAX_PROGRAMS: Final = 4
 DEFAULT_ANSWER_TOKENS: Final = 2_000
@@ -57,26 +60,35 @@ class LimitReached(Exception):
 
 
 class ProgramTime:
-    """How long a program may still run. It stands still while its user is asked."""
+    """How long a program may still run. It stands still while its user is asked, up to `MAX_ASKED_SECONDS` in all."""
 
     def __init__(self, bound: asyncio.Timeout, clock: Callable[[], float]) -> None:
         """`bound`: ends the program at a time of this clock."""
         self._bound = bound
         self._clock = clock
-        # While its user is asked.
-        self._left: float | None = None
+        # Since when its user is asked, and for how long its time may still stand still.
+        self._asked_at: float | None = None
+        self._patience = MAX_ASKED_SECONDS
+
+    @property
+    def is_asked_out(self) -> bool:
+        """Whether it stands still no more."""
+        asked = 0.0 if self._asked_at is None else self._clock() - self._asked_at
+        return asked >= self._patience
 
     def note_asked(self, is_asked: bool) -> None:
         """Its user is asked something from now on, or nothing any more."""
         due = self._bound.when()
-        if self._bound.expired():
+        if self._bound.expired() or due is None or is_asked is (self._asked_at is not None):
             return
-        if is_asked and due is not None:
-            self._left = due - self._clock()
-            self._bound.reschedule(None)
-        elif not is_asked and self._left is not None:
-            self._bound.reschedule(self._clock() + self._left)
-            self._left = None
+        if is_asked:
+            self._asked_at = self._clock()
+            self._bound.reschedule(due + self._patience)
+        elif self._asked_at is not None:
+            # What was not needed of it.
+            left = max(0.0, self._patience - (self._clock() - self._asked_at))
+            self._bound.reschedule(due - left)
+            self._asked_at, self._patience = None, left
 
 
 def longest(seconds: float, patience: float | None) -> tuple[float, str]:
@@ -187,7 +199,8 @@ class ProgramRun:
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise LimitReached(f"the program has run for {seconds:.3g} s, the longest allowed ({why})") from None
+            asked = f" beside {MAX_ASKED_SECONDS:g} s of questions to its user" if time.is_asked_out else ""
+            raise LimitReached(f"the program has run for {seconds:.3g} s{asked}, the longest allowed ({why})") from None
 
     async def _through(self, worker: Worker, time: ProgramTime) -> dict[str, Any]:
         settings = self._settings
