@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from mcp_workbench.cluster import examination as module
 from mcp_workbench.cluster.examination import examine, open_state
 from mcp_workbench.cluster.seal import new_key
+from mcp_workbench.cluster.state import ClusterState
 from mcp_workbench.engine.config.cluster_settings import ClusterConfig, KeyFileConfig
 from tests.cluster.test_state import state_server
 from tests.support.cluster_machines import StateServer, free_port, needs_state_server
@@ -26,13 +29,21 @@ def configured(folder: Path, server: StateServer | int, name: str = "key") -> Cl
     return ClusterConfig(state=f"valkey://127.0.0.1:{port}/0", key=KeyFileConfig(file=name))
 
 
+@asynccontextmanager
+async def opened(config: ClusterConfig, folder: Path) -> AsyncIterator[ClusterState]:
+    state = open_state(config, str(folder), None)
+    try:
+        yield state
+    finally:
+        await state.link.close()
+
+
 async def test_healthy_cluster_has_no_problems(tmp_path: Path) -> None:
     async with state_server() as server:
         config = configured(tmp_path, server)
-        state = open_state(config, str(tmp_path), None)
-        state.describe = lambda: b'{"instance":"one","host":"a"}'
-        await state.beat()
-        await state.link.close()
+        async with opened(config, tmp_path) as state:
+            state.describe = lambda: b'{"instance":"one","host":"a"}'
+            await state.beat()
         report = await examine(config, str(tmp_path), None)
         assert report.problems == []
         assert [each.instance for each in report.instances] == ["one"]
@@ -44,19 +55,16 @@ async def test_another_key_is_noticed_by_whoever_looks_and_by_the_instance(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with state_server() as server:
-        first, second = (
-            open_state(configured(tmp_path, server, name), str(tmp_path), None) for name in ("key", "other")
-        )
-        await first.beat()
-        assert not first.has_other_key
-        for _ in range(3):
-            await second.beat()
-        assert second.has_other_key
-        assert caplog.text.count("with another key") == 1
-        for state in (first, second):
-            await state.link.close()
-        assert (await examine(configured(tmp_path, server), str(tmp_path), None)).problems == []
-        ((text, hint),) = (await examine(configured(tmp_path, server, "other"), str(tmp_path), None)).problems
+        own, others = (configured(tmp_path, server, name) for name in ("key", "other"))
+        async with opened(own, tmp_path) as first, opened(others, tmp_path) as second:
+            await first.beat()
+            assert not first.has_other_key
+            for _ in range(3):
+                await second.beat()
+            assert second.has_other_key
+            assert caplog.text.count("with another key") == 1
+        assert (await examine(own, str(tmp_path), None)).problems == []
+        ((text, hint),) = (await examine(others, str(tmp_path), None)).problems
         assert "another key" in text and "the same key" in hint
 
 

@@ -38,6 +38,16 @@ async def state_server() -> AsyncIterator[StateServer]:
         await server.kill()
 
 
+@asynccontextmanager
+async def linked(url: str, password: str | None = None) -> AsyncIterator[ValkeyLink]:
+    """Closed whatever happens: Python would warn in a later test of a connection that is left open."""
+    link = ValkeyLink(url, password)
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
 class Instances:
     def __init__(self, url: str, stack: AsyncExitStack) -> None:
         self._url = url
@@ -213,12 +223,12 @@ async def test_full_server_counts_as_away() -> None:
 
 async def test_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PENDING", 2)
-    state = ClusterState(ValkeyLink("valkey://127.0.0.1:1/0"), Seal(KEY, "test"), "test")
-    for name in ("first", "second", "third"):
-        state.keep(SESSION, "ann", name, b"x")
-    assert (state.waiting, state.lost) == (2, 1)
-    assert await state.find(SESSION, "ann", "third") == b"x"
-    await state.link.close()
+    async with linked("valkey://127.0.0.1:1/0") as link:
+        state = ClusterState(link, Seal(KEY, "test"), "test")
+        for name in ("first", "second", "third"):
+            state.keep(SESSION, "ann", name, b"x")
+        assert (state.waiting, state.lost) == (2, 1)
+        assert await state.find(SESSION, "ann", "third") == b"x"
 
 
 async def test_notices_reach_the_others_once_and_replays_nobody() -> None:
@@ -302,47 +312,43 @@ async def following(state: ClusterState) -> AsyncIterator[list[dict[str, bytes]]
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await state.link.close()
 
 
-def idle(server: StateServer) -> ClusterState:
-    return ClusterState(ValkeyLink(f"valkey://127.0.0.1:{server.port}/0"), Seal(KEY, "test"), "test")
+@asynccontextmanager
+async def idle(server: StateServer) -> AsyncIterator[ClusterState]:
+    async with linked(f"valkey://127.0.0.1:{server.port}/0") as link:
+        yield ClusterState(link, Seal(KEY, "test"), "test")
 
 
 @pytest.mark.parametrize("how", ["killed", "emptied"])
 async def test_loss_is_shown_of_a_value_that_was_written_after_it_was_read(how: str) -> None:
-    async with state_server() as server:
-        state = idle(server)
-        async with following(state) as shown:
-            await state.beat()
-            state.keep(NAMED_KEY, "", "a", b"1")
-            await until(lambda: shown and shown[-1] == {"a": b"1"})
-            await state._flush()
-            if how == "emptied":
-                await server.command("FLUSHALL")
-            else:
-                await server.kill()
-                with pytest.raises(StateAway):
-                    await state.beat()
-                await server.start()
-            await state.beat()
-            await until(lambda: shown[-1] == {})
+    async with state_server() as server, idle(server) as state, following(state) as shown:
+        await state.beat()
+        state.keep(NAMED_KEY, "", "a", b"1")
+        await until(lambda: shown and shown[-1] == {"a": b"1"})
+        await state._flush()
+        if how == "emptied":
+            await server.command("FLUSHALL")
+        else:
+            await server.kill()
+            with pytest.raises(StateAway):
+                await state.beat()
+            await server.start()
+        await state.beat()
+        await until(lambda: shown[-1] == {})
 
 
 async def test_loss_is_shown_though_another_has_written_as_often_since() -> None:
-    async with state_server() as server:
-        state, other = idle(server), idle(server)
-        async with following(state) as shown:
-            other.keep(NAMED_KEY, "", "a", b"1")
-            await other._flush()
-            await state.beat()
-            await until(lambda: shown and shown[-1] == {"a": b"1"} and NAMED_KEY in state._read_at)
-            await server.command("FLUSHALL")
-            other.keep(NAMED_KEY, "", "b", b"2")
-            await other._flush()
-            await other.link.close()
-            await state.beat()
-            await until(lambda: shown[-1] == {"b": b"2"})
+    async with state_server() as server, idle(server) as state, idle(server) as other, following(state) as shown:
+        other.keep(NAMED_KEY, "", "a", b"1")
+        await other._flush()
+        await state.beat()
+        await until(lambda: shown and shown[-1] == {"a": b"1"} and NAMED_KEY in state._read_at)
+        await server.command("FLUSHALL")
+        other.keep(NAMED_KEY, "", "b", b"2")
+        await other._flush()
+        await state.beat()
+        await until(lambda: shown[-1] == {"b": b"2"})
 
 
 async def test_nothing_unforeseen_ends_heartbeats_or_writing_or_reading(
@@ -385,11 +391,10 @@ async def test_nothing_unforeseen_ends_heartbeats_or_writing_or_reading(
 async def test_common_value_is_written_again_before_its_time_is_over() -> None:
     async with running() as (server, instances):
         old = Seal(KEY, "test", lambda: time.time() - 0.6 * NAMED_KEY.lifetime)
-        link = ValkeyLink(f"valkey://127.0.0.1:{server.port}/0")
-        writer = ClusterState(link, old, "test")
-        writer.keep(NAMED_KEY, "", "a", b"1")
-        await writer.leave()
-        await link.close()
+        async with linked(f"valkey://127.0.0.1:{server.port}/0") as link:
+            writer = ClusterState(link, old, "test")
+            writer.keep(NAMED_KEY, "", "a", b"1")
+            await writer.leave()
         one = await instances.start()
         one.follow(NAMED_KEY, lambda values: None)
 
@@ -405,15 +410,14 @@ async def test_common_value_is_written_again_before_its_time_is_over() -> None:
 
 
 async def test_notice_that_another_has_overtaken_is_heard() -> None:
-    link = ValkeyLink("valkey://127.0.0.1:1/0")
-    one, other = (ClusterState(link, Seal(KEY, "test"), "test") for _ in range(2))
-    heard: list[bytes] = []
-    other.on_told("subject", heard.append)
-    notices = [one._notice("subject", b"%d" % number) for number in range(100)]
-    for number in (1, 0, 3, 3, 2, 1, 99, 98, 10, 98):
-        other._hear(notices[number])
-    assert heard == [b"1", b"0", b"3", b"2", b"99", b"98"]
-    await link.close()
+    async with linked("valkey://127.0.0.1:1/0") as link:
+        one, other = (ClusterState(link, Seal(KEY, "test"), "test") for _ in range(2))
+        heard: list[bytes] = []
+        other.on_told("subject", heard.append)
+        notices = [one._notice("subject", b"%d" % number) for number in range(100)]
+        for number in (1, 0, 3, 3, 2, 1, 99, 98, 10, 98):
+            other._hear(notices[number])
+        assert heard == [b"1", b"0", b"3", b"2", b"99", b"98"]
 
 
 async def test_sentinels_say_which_server_to_use_now(tmp_path: Path) -> None:
@@ -437,8 +441,7 @@ async def test_sentinels_say_which_server_to_use_now(tmp_path: Path) -> None:
         await sentinel.start()
         stack.push_async_callback(sentinel.kill)
         url = f"valkey+sentinel://127.0.0.1:{ports[2]},127.0.0.1:1/main/0"
-        link = ValkeyLink(url, password)
-        stack.push_async_callback(link.close)
+        link = await stack.enter_async_context(linked(url, password))
         assert link.address == url
         await until_run(link, ("SET", "a", "1"))
         await until_run(link, ("WAIT", "1", "100"), lambda reply: reply == 1)

@@ -9,9 +9,8 @@ import pytest
 
 from mcp_workbench.cluster.seal import SEAL_FORMAT, Seal
 from mcp_workbench.cluster.state import ClusterState
-from mcp_workbench.cluster.valkey_link import ValkeyLink
 from mcp_workbench.engine.lasting_state import INSTANCE, KINDS, SIGN_IN, StateKind
-from tests.cluster.test_state import KEY, state_server
+from tests.cluster.test_state import KEY, linked, state_server
 from tests.support.cluster_machines import StateServer, needs_state_server
 
 pytestmark = [pytest.mark.processes, needs_state_server]
@@ -51,11 +50,8 @@ class Writer:
 
     @asynccontextmanager
     async def instance(self, cluster: str = "test") -> AsyncIterator[ClusterState]:
-        link = ValkeyLink(f"valkey://127.0.0.1:{self._server.port}/0")
-        try:
+        async with linked(f"valkey://127.0.0.1:{self._server.port}/0") as link:
             yield ClusterState(link, Seal(KEY, cluster), cluster)
-        finally:
-            await link.close()
 
     async def keep(self, kind: StateKind, principal: str, name: str, value: bytes, cluster: str = "test") -> None:
         async with self.instance(cluster) as state:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from mcp_workbench.cluster import valkey_link as module
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
-from tests.cluster.test_state import state_server, until_only_the_asker_is_left, until_run
+from tests.cluster.test_state import linked, state_server, until_only_the_asker_is_left, until_run
 from tests.engine.transport.http.server.test_tls import certificate
 from tests.support.cluster_machines import StateServer, free_port, needs_state_server
 
@@ -29,8 +29,8 @@ def one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STATE_TIMEOUT", 600.0)
 
 
-def link_to(server: StateServer) -> ValkeyLink:
-    return ValkeyLink(f"valkey://127.0.0.1:{server.port}/0")
+def link_to(server: StateServer) -> AbstractAsyncContextManager[ValkeyLink]:
+    return linked(f"valkey://127.0.0.1:{server.port}/0")
 
 
 async def started(*callers: asyncio.Task[list[object]]) -> None:
@@ -40,8 +40,7 @@ async def started(*callers: asyncio.Task[list[object]]) -> None:
 
 
 async def test_caller_that_waits_for_its_turn_connects_to_nothing_after_the_end() -> None:
-    async with state_server() as server:
-        link = link_to(server)
+    async with state_server() as server, link_to(server) as link:
         async with link._turns:
             caller = asyncio.create_task(link.run(PING))
             await started(caller)
@@ -55,8 +54,7 @@ async def test_caller_that_waits_for_its_turn_connects_to_nothing_after_the_end(
 
 @pytest.mark.parametrize("gives_up", [False, True], ids=["starter stays", "starter gives up"])
 async def test_callers_of_a_joined_trip_end_at_once_with_the_link(gives_up: bool) -> None:
-    async with state_server() as server:
-        link = link_to(server)
+    async with state_server() as server, link_to(server) as link:
         await link.run(PING)
         async with link._turns:
             callers = [asyncio.create_task(link.run(PING)) for _ in range(3)]
@@ -90,8 +88,10 @@ async def test_connection_that_is_being_made_is_closed_when_another_node_is_aske
         await may_connect.wait()
         await connect(connection)  # type: ignore[no-untyped-call]
 
-    async with state_server() as first, state_server() as second:
-        link = ValkeyLink(f"valkey+cluster://127.0.0.1:{first.port},127.0.0.1:{second.port}")
+    async with state_server() as first, state_server() as second, AsyncExitStack() as stack:
+        link = await stack.enter_async_context(
+            linked(f"valkey+cluster://127.0.0.1:{first.port},127.0.0.1:{second.port}")
+        )
         with monkeypatch.context() as patch:
             patch.setattr(Connection, "_connect", slowly)
             caller = asyncio.create_task(link.run(PING))
@@ -131,13 +131,12 @@ async def test_encrypted_server_is_used_if_its_certificate_is_trusted_and_for_it
             (f"valkeys+cluster://localhost:{server.port}?ssl_ca_certs={trusted}", None),
             (f"valkey://localhost:{server.port}/0", "Connection"),
         ):
-            link = ValkeyLink(address, "secret")
-            if refused is None:
-                assert await link.run(PING) == [True]
-            else:
-                with pytest.raises(StateAway, match=refused):
-                    await link.run(PING)
-            await link.close()
+            async with linked(address, "secret") as link:
+                if refused is None:
+                    assert await link.run(PING) == [True]
+                else:
+                    with pytest.raises(StateAway, match=refused):
+                        await link.run(PING)
 
 
 async def test_options_of_an_address_with_sentinels_are_those_of_the_server(tmp_path: Path) -> None:
@@ -153,8 +152,9 @@ async def test_options_of_an_address_with_sentinels_are_those_of_the_server(tmp_
         await sentinel.start()
         stack.push_async_callback(sentinel.kill)
         for query, is_used in (f"?ssl_ca_certs={trusted}", True), ("", False):
-            link = ValkeyLink(f"valkeys+sentinel://localhost:{sentinel.port}/main/0{query}")
-            stack.push_async_callback(link.close)
+            link = await stack.enter_async_context(
+                linked(f"valkeys+sentinel://localhost:{sentinel.port}/main/0{query}")
+            )
             if is_used:
                 await until_run(link, ("PING",))
             else:

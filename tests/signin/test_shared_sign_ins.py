@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from mcp_workbench.cluster import valkey_link
 from mcp_workbench.cluster.seal import Seal
 from mcp_workbench.cluster.state import ClusterState
 from mcp_workbench.cluster.valkey_link import ValkeyLink
@@ -30,6 +31,12 @@ from tests.support.cluster_machines import StateServer, free_port, needs_state_s
 pytestmark = [pytest.mark.processes, needs_state_server]
 
 KEY = os.urandom(32)
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes its time, and is not the subject."""
+    monkeypatch.setattr(valkey_link, "STATE_TIMEOUT", 3.0)
 
 
 def over(record: SignInRecord) -> SignInRecord:
