@@ -318,7 +318,9 @@ class ProxyFace(Face):
             return Answer(error_result(str(error)))
         if tool not in entry.tools:
             return self._load_first((entry,), view, params, fresh) or _unknown_tool(entry, tool, fresh)
-        budget = call.max_tokens or _budget_of(entry) or (NO_LIMIT if call.select else 0)
+        # As `_budget_of`, inlined because it is on the path of every call.
+        own = entry.config.result_budget
+        budget = call.max_tokens or (DEFAULT_RESULT_BUDGET if own is None else own) or (NO_LIMIT if call.select else 0)
         return self._call(entry, tool, call.arguments, budget, params, fresh, call.select)
 
     def _call_each(self, call: UseTool) -> CallEach:
