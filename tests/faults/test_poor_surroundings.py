@@ -364,6 +364,7 @@ def test_without_the_streams_that_the_protocol_needs_we_end_at_once(faults: Faul
 # The wall clock may be read for people, never to decide anything: it jumps.
 MAY_TELL_THE_TIME = {
     "app/metrics_page.py": "tells monitoring since when it counts",
+    "app/page_serving.py": "the age of a file, which outlives this process",
     "app/page_workbench.py": "tells people when something happened",
     "seeing/page/shown_calls.py": "tells people when a call was made",
     "app/use_memory.py": "the day on which something was learned, which outlives this process",
@@ -391,6 +392,7 @@ MAY_TELL_THE_TIME = {
     "app/cluster_instance.py": "tells other machines since when this one runs",
     "app/watching.py": "tells `top` when a day began",
     "engine/face/kept_results.py": "when a result ends that another machine may read",
+    "cli/result_output.py": "the age of images that were saved; one removed too early is saved again",
     "cli/commands/cluster.py": "tells people since when an instance runs",
     "cluster/examination.py": "compares the clocks of machines",
     "cluster/seal.py": "when something was said to other machines; what is old is refused",

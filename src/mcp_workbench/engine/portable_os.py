@@ -1,16 +1,16 @@
 """What only POSIX has, and what stands for it elsewhere: flags of `os.open`, and whose a file is.
 
-Descriptors of Python are not inherited, so `O_CLOEXEC` is needed nowhere.
+Descriptors of Python are not inherited, so `O_CLOEXEC` is needed nowhere. Front ends load this, so it imports next to
+nothing.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final
 
 # A named pipe in the place of a file would otherwise block until somebody writes to it.
-NONBLOCK: Final[int] = getattr(os, "O_NONBLOCK", 0)
-NOFOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
+NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 
 
 def is_own(found: os.stat_result) -> bool:

@@ -8,10 +8,6 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.json import encode
-from msgspec.structs import fields
-
 # Colours and cursor movements (CSI), titles and links (OSC), and shorter sequences.
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
@@ -57,6 +53,9 @@ def in_unicode(text: str) -> str:
 
 def report_json(report: object) -> bytes:
     """A report as JSON, whatever the paths in it are."""
+    # Imported here, because help for people is printed without it.
+    from msgspec.json import encode
+
     try:
         return encode(report)
     except UnicodeEncodeError:
@@ -64,6 +63,9 @@ def report_json(report: object) -> bytes:
 
 
 def _all_in_unicode(value: Any) -> Any:
+    from msgspec import Struct
+    from msgspec.structs import fields
+
     if isinstance(value, str):
         return in_unicode(value)
     if isinstance(value, Struct):

@@ -20,6 +20,7 @@ OWN = {
     "mcp_workbench",
     "mcp_workbench.__main__",
     "mcp_workbench.engine",
+    "mcp_workbench.engine.portable_os",
     "mcp_workbench.engine.process_context",
     "mcp_workbench.engine.socket_peers",
     "mcp_workbench.engine.version",
