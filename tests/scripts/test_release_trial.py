@@ -77,7 +77,8 @@ def test_what_check_release_would_refuse_is_refused_by_the_trial(tmp_path: Path)
     changelog = tmp_path / "CHANGELOG.md"
     # What comes after a release waits for the next one. Until there is one, nothing may wait.
     if subprocess.run(["git", "tag", "--list", "v*"], cwd=ROOT, capture_output=True, check=True).stdout:
-        changelog.write_text(re.sub(r"## \[Unreleased\].*?(?=## \[0)", "", changelog.read_text("utf-8"), flags=re.DOTALL))
+        text = changelog.read_text("utf-8")
+        changelog.write_text(re.sub(r"## \[Unreleased\].*?(?=## \[0)", "", text, flags=re.DOTALL))
     assert objections(tmp_path, ROOT) == []
     changelog.write_text(changelog.read_text("utf-8").replace("## [0", "## [Unreleased]\n\n- News.\n\n## [0", 1))
     assert [each.partition(";")[0] for each in objections(tmp_path, ROOT)] == [
