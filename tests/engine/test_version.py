@@ -109,6 +109,13 @@ def test_the_version_is_read_once_whatever_an_update_does_to_the_files(monkeypat
     assert full_version() == full_version() == f"{VERSION}+gaaaaaaa"
 
 
+def test_the_folder_that_is_asked_about_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = {str(Path(mcp_workbench.__file__).parent): COMMIT}
+    monkeypatch.setattr(version, "commit_of", lambda package: commits.get(package, ""))
+    monkeypatch.setattr(version, "_known", None)
+    assert full_version() == f"{VERSION}+g1ee18ce"
+
+
 def test_a_release_has_only_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version, "commit_of", lambda package: "")
     monkeypatch.setattr(version, "_known", None)

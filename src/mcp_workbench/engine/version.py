@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from mcp_workbench import __file__ as _package_file
 from mcp_workbench import __version__
 
 # As many digits as git shows in a repository of this size.
@@ -25,7 +26,7 @@ def full_version() -> str:
     """
     global _known
     if _known is None:
-        commit = commit_of(os.path.dirname(os.path.abspath(__file__)))
+        commit = commit_of(os.path.dirname(os.path.abspath(_package_file)))
         _known = f"{__version__}+g{commit[:SHOWN_DIGITS]}" if commit else __version__
     return _known
 
