@@ -201,11 +201,36 @@ async def test_everything_is_left_again_when_the_server_has_lost_it() -> None:
         for state, name in ((one, "first"), (second, "second")):
             state.on_emptied(lambda state=state, name=name: state.keep(SESSION, "ann", name, b"again"))  # type: ignore[misc]
         other = await instances.start()
-        await until(lambda: one._has_beaten and second._has_beaten)
+        await until(lambda: one._epoch is not None and second._epoch is not None)
         assert not one.waiting, "nothing was lost yet"
         await server.command("FLUSHALL")
         await found(other, "second", b"again")
         await found(other, "first", b"again")
+
+
+async def test_loss_is_noticed_though_the_answer_that_would_have_told_it_came_too_late() -> None:
+    async with state_server() as server, idle(server) as state, following(state) as shown:
+        state.on_emptied(lambda: state.keep(SESSION, "ann", "id", b"again"))
+        await state.beat()
+        state.keep(NAMED_KEY, "", "a", b"1")
+        await state._flush()
+        await state.beat()
+        await until(lambda: shown and shown[-1] == {"a": b"1"} and NAMED_KEY in state._read_at)
+        await server.command("FLUSHALL")
+        # The server has done what it was asked, and the link has met with another answer since.
+        run = state.link.run
+
+        async def too_late(commands: Any, **options: Any) -> Any:
+            await run(commands, **options)
+            raise StateAway("no answer")
+
+        state.link.run = too_late  # type: ignore[method-assign]
+        with pytest.raises(StateAway):
+            await state.beat()
+        state.link.run = run  # type: ignore[method-assign]
+        await state.beat()
+        assert await state.find(SESSION, "ann", "id") == b"again"
+        await until(lambda: shown[-1] == {})
 
 
 async def test_full_server_counts_as_away() -> None:

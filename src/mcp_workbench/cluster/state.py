@@ -48,6 +48,8 @@ NOTICE_WINDOW: Final = 64
 MAX_OVERTAKEN: Final = 5.0
 # How long it is known which key is used after the last instance has ended.
 KEY_MARK_LIFETIME: Final = 60
+# How long it is known after the last heartbeat that the server has not lost everything since.
+EPOCH_LIFETIME: Final = 24 * 3600
 # How often common kinds are read without a change, so that what is about to expire is written again.
 RENEWAL_INTERVAL: Final = 3600.0
 # SealRefused values that are logged each; further ones are counted.
@@ -92,7 +94,8 @@ class ClusterState(LastingState):
         self._has_changes = asyncio.Event()
         self.on_told(_CHANGED, self._on_changed_elsewhere)
         self._told = 0
-        self._has_beaten = False
+        # Of the server's memory, as it was when a heartbeat was last answered.
+        self._epoch: bytes | None = None
         self._is_over = False
         # By instance, the highest number of its notices, and which of those before it were heard, one bit each.
         self._last_of: OrderedDict[str, tuple[int, int]] = OrderedDict()
@@ -286,10 +289,10 @@ class ClusterState(LastingState):
             int(kind.lifetime),
         )
         holder = f"{self.instance} {secrets.token_hex(8)}"
-        lease, last_beat = await claim(self.link, place, holder, seconds, self._last_beat())
+        lease, epoch = await claim(self.link, place, holder, seconds, ("GET", self._epoch_at))
         if lease is None:
             return None
-        if last_beat is None and self._has_beaten:
+        if self._epoch not in (None, epoch):
             # Whoever has to keep things again learns of it before the lease is used, not with the next heartbeat.
             await self.beat()
         lease.seal = lambda value: self._sealed((kind, principal, name), value, is_certain=False)
@@ -456,31 +459,38 @@ class ClusterState(LastingState):
         """Say that we are there, and find out whether the server is, and still has what was left there. Raises
         `StateAway`."""
         was_away, place = self.link.is_away, (INSTANCE, "", self.instance)
-        commands: list[tuple[str | bytes | int, ...]] = [self._last_beat()]
+        # The first to come to an empty server begins an epoch. Nothing that is asked here changes it once more, so a
+        # loss is noticed also if the answer to the first heartbeat after it came too late.
+        commands: list[tuple[str | bytes | int, ...]] = [
+            ("SET", self._epoch_at, secrets.token_hex(8), "NX"),
+            ("EXPIRE", self._epoch_at, EPOCH_LIFETIME),
+            ("GET", self._epoch_at),
+        ]
         commands += [*self._written(place, self.describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
         # The first to come says which key is used: names are hidden with it, so with a wrong one nothing is found.
         commands += [("SET", self.key_mark_at, self._seal.key_mark, "NX", "EX", KEY_MARK_LIFETIME)]
         commands += [("GET", self.key_mark_at)]
         followed = list(self._followers)
         commands += [("MGET", *map(self._counter, followed))] if followed else []
-        last, *replies = await self.link.run(commands, is_probe=True)
+        _, _, epoch, *replies = await self.link.run(commands, is_probe=True)
+        has_lost_all = self._epoch not in (None, epoch)
+        self._epoch = epoch
         self._note_key(replies[-2 if followed else -1])
         if followed:
             self._note_counts(followed, replies[-1])
-        if last is None or was_away:
+        if has_lost_all or was_away:
             # Whoever begins anew also counts anew, and may have got as far as the one before.
             self._read_at.clear()
             self._has_changes.set()
-        had_beaten, self._has_beaten = self._has_beaten, True
-        if last is None and had_beaten:
+        if has_lost_all:
             for keep_again in self._keep_again:
                 keep_again()
         if was_away or self._pending:
             self._has_work.set()
 
-    def _last_beat(self) -> tuple[str, ...]:
-        """Our last heartbeat is missing if the server has started empty."""
-        return "HGET", self._listed_at(INSTANCE, ""), self._seal.hidden(INSTANCE.name, "", self.instance)
+    @property
+    def _epoch_at(self) -> str:
+        return f"{self._prefix}epoch"
 
     @property
     def key_mark_at(self) -> str:
