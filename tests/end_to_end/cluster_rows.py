@@ -212,10 +212,23 @@ async def subscription(player: Player) -> None:
                 with suppress(SubscriptionLost):
                     async for _ in listening:
                         pass
-            listening = await listen_again(player, stack)
+            await follow_calls(player, stack)
+            return
         await player.found("update_resource", uri=URI)
         async with asyncio.timeout(PATIENCE):
             await anext(aiter(listening))
+
+
+async def follow_calls(player: Player, stack: AsyncExitStack) -> None:
+    """Listen again until the effect of our own call is heard. Until the balancer has noticed that the instance is gone,
+    the stream may get to another one than calls do; then it ends once more."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            listening = await listen_again(player, stack)
+            await player.found("update_resource", uri=URI)
+            with suppress(SubscriptionLost):
+                async for _ in listening:
+                    return
 
 
 async def listen_again(player: Player, stack: AsyncExitStack) -> Any:

@@ -224,3 +224,33 @@ async def test_client_that_waits_for_notifications_is_sent_to_the_instance_that_
             await stream.event()
             assert (await moved.request(body=legacy("tools/list", {}, id=2), **headers)).status == 200
             await stream.end()
+
+
+async def test_stream_of_a_modern_client_follows_its_user_to_the_instance_that_serves_it(folder: Path) -> None:
+    boxes = {"box": {"server": scripted_entry("--offers", "test")}}
+    uri = "test:///one"
+    async with machines(folder) as rig, AsyncExitStack() as stack:
+        names = ("ann", "ben")
+        tokens = {name: rig.give_key(name, "a", "b") for name in names}
+        one, other = await rig.start("a", boxes), await rig.start("b", boxes)
+        await rig.until_listening(2)
+        streams = {}
+        clients = {}
+        for name, token in tokens.items():
+            clients[name] = await stack.enter_async_context(rig.client(one.url, token, "auto"))
+            await clients[name].call_tool("open_toolbox", {"toolbox_name": "box"})
+            streams[name] = await stack.enter_async_context(clients[name].listen(resource_subscriptions=[uri]))
+            assert streams[name].honored.resource_subscriptions == [uri]
+        async with rig.client(other.url, tokens["ann"], "auto") as moved:
+            await moved.call_tool("open_toolbox", {"toolbox_name": "box"})
+            # What she does there is told nowhere else: the stream ends as a server ends one, and she asks for another.
+            async with asyncio.timeout(PATIENCE):
+                assert [event async for event in streams["ann"]] == []
+            async with moved.listen(resource_subscriptions=[uri]) as again:
+                await use(moved, "update_resource", uri=uri)
+                async with asyncio.timeout(PATIENCE):
+                    await anext(aiter(again))
+        # Of who has stayed, it has stayed open.
+        await use(clients["ben"], "update_resource", uri=uri)
+        async with asyncio.timeout(PATIENCE):
+            await anext(aiter(streams["ben"]))

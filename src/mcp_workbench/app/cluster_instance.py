@@ -46,6 +46,9 @@ SESSION_REFRESH_INTERVAL: Final = SESSION.lifetime / 4
 # state was only slow for a moment, as it is to an instance that has just started on a busy machine.
 RECALL_TIMEOUT: Final = 1.5
 RECALL_INTERVAL: Final = 0.1
+# How often streams are ended whose user is at another instance now. Not at once: clients of one user that are at two
+# instances would end each other's streams as fast as they can open them.
+MOVED_CHECK_INTERVAL: Final = 5.0
 # So many take a few milliseconds; then others have a turn.
 SESSIONS_AT_ONCE: Final = 100
 
@@ -90,6 +93,8 @@ class ClusterInstance:
         self._started_at = time.time()
         # Users who have arrived: asked for with every request.
         self.here: OrderedDict[str, None] = OrderedDict()
+        # Who has arrived at another instance since streams were looked at, and not here again.
+        self._moved: set[str] = set()
         # By session, what was written last.
         self._written: dict[str, tuple[object, ...]] = {}
         # Clients may still answer questions of other instances.
@@ -109,6 +114,7 @@ class ClusterInstance:
             _ = tasks.create_task(self.state.run())
             if (shared := self._shared_sign_ins()) is not None:
                 _ = tasks.create_task(shared.run())
+            _ = tasks.create_task(self._follow_moved())
             while True:
                 await asyncio.sleep(SESSION_REFRESH_INTERVAL)
                 await self._leave_used()
@@ -181,6 +187,7 @@ class ClusterInstance:
         if approved and gateway.gate.shared_approvals is not None:
             gateway.gate.shared_approvals.arrive(principal, approved)
         self.here[principal] = None
+        self._moved.discard(principal)
         if len(self.here) > MAX_USERS_HERE:
             self.here.popitem(last=False)
         self.state.tell("arrived", principal.encode())
@@ -194,8 +201,27 @@ class ClusterInstance:
         """Another instance serves this user now, too: what is known of them here may be out of date."""
         principal = body.decode(errors="replace")
         self.here.pop(principal, None)
+        self._moved.add(principal)
         if self._server is not None:
             self._server.doubt(principal)
+
+    async def _follow_moved(self) -> None:
+        """End streams of modern clients whose user is at another instance now: what they do there is not told here. The
+        client opens them again, where it is served now. Legacy ones belong to a session."""
+        while True:
+            await asyncio.sleep(MOVED_CHECK_INTERVAL)
+            moved, self._moved = self._moved, set()
+            if not moved or self._server is None:
+                continue
+            for session in self._server.sessions():
+                if TYPE_CHECKING:
+                    assert isinstance(session, Session)
+                if session.streams and (principal := session.view.principal) in moved:
+                    for stream in list(session.streams.values()):
+                        stream.on_subscription_lost()
+                    if session.streams:
+                        # They are not acknowledged yet, which has to come first.
+                        self._moved.add(principal)
 
     def on_opened(self, view: View, toolbox: str) -> None:
         """Called when a toolbox is opened. Sessions are kept whole."""

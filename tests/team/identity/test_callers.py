@@ -389,6 +389,18 @@ async def test_the_token_of_an_open_stream_does_not_decide_about_requests_with_a
     timer.stop()
 
 
+def test_open_stream_is_no_arrival_of_its_user(tmp_path: Path) -> None:
+    folder = KeyFolder(str(tmp_path / "keys"))
+    token = folder.create("alice")
+    asked: list[str] = []
+    settings = CallerSettings(keys=KeysInForce(folder))
+    rules = Callers(settings, Identities().remember, Provider().fetch, Provider().start_task, asked.append)
+    head = arrived(authorization=f"Bearer {token}")
+    head.principal = "alice"
+    assert rules.authenticate(head) == "alice" and asked == ["alice"]
+    assert rules.authenticate(head.for_stream()) == "alice" and asked == ["alice"]
+
+
 @pytest.mark.parametrize(
     ("peer", "secret", "written", "origin"),
     [

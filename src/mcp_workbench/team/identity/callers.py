@@ -201,7 +201,7 @@ class Callers:
             # would be slowed down together.
             head.forwarded = self._proxy.address(head.address, head.peer_names, head.headers)
             if named is not None:
-                return self._when_loaded(self._outcome(head, named))
+                return self._when_loaded(head, self._outcome(head, named))
         authorization = head.headers.get("authorization")
         if authorization is not None:
             return self._by_token(head, authorization)
@@ -209,7 +209,7 @@ class Callers:
         if self._proxy is not None and self._proxy.runs_as(head.peer):
             return self._outcome(head, NOT_VOUCHED_FOR)
         user = None if self._users is None else self._users.recognise(head.peer)
-        return self._when_loaded(self._outcome(head, NO_TOKEN if user is None else user))
+        return self._when_loaded(head, self._outcome(head, NO_TOKEN if user is None else user))
 
     def _by_token(self, head: RequestHead, authorization: str) -> Authentication | asyncio.Future[Authentication]:
         scheme, _, token = authorization.partition(" ")
@@ -218,7 +218,7 @@ class Callers:
         token = token.strip()
         found = self._tokens.recognise(token, lambda: _presenting_peer(head))
         if not isinstance(found, asyncio.Future):
-            return self._when_loaded(self._outcome(head, found, token))
+            return self._when_loaded(head, self._outcome(head, found, token))
         later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
 
         def settle(done: asyncio.Future[Identity | TokenRejection]) -> None:
@@ -227,16 +227,17 @@ class Callers:
             if done.cancelled():
                 later.cancel()
             else:
-                self._when_loaded(self._outcome(head, done.result(), token), later)
+                self._when_loaded(head, self._outcome(head, done.result(), token), later)
 
         found.add_done_callback(settle)
         return later
 
     def _when_loaded(
-        self, outcome: Authentication, later: asyncio.Future[Authentication] | None = None
+        self, head: RequestHead, outcome: Authentication, later: asyncio.Future[Authentication] | None = None
     ) -> Authentication | asyncio.Future[Authentication]:
         """The outcome; delayed if the principal's lists must be read first, while others are served."""
-        loading = self._load(outcome) if isinstance(outcome, str) else None
+        # A stream that is still open shows that its user was here when it was opened, not that they are.
+        loading = self._load(outcome) if isinstance(outcome, str) and not head.is_of_stream else None
         if loading is None:
             if later is not None:
                 later.set_result(outcome)
