@@ -48,6 +48,15 @@ async def test_a_removed_socket_or_folder_is_recreated_while_clients_are_served(
 
 
 @pytest.mark.requirement("sharing.socket")
+def test_a_socket_that_is_removed_again_at_once_is_recreated_again(shared: Shared) -> None:
+    shared.up()
+    for _ in range(5):
+        os.unlink(socket_path())
+        wait_until(lambda: os.path.lexists(socket_path()), what="the socket")
+    shared.down()
+
+
+@pytest.mark.requirement("sharing.socket")
 def test_a_client_that_comes_while_there_is_no_socket_waits_for_it_and_starts_no_other(shared: Shared) -> None:
     shared.up()
     os.unlink(socket_path())

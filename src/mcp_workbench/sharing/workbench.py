@@ -104,9 +104,9 @@ class SocketPlace:
         self._is_wanted = os.path.lexists(os.path.join(self.folder, WANTED))
 
     def watched(self, changed: Callable[[Fingerprint], None]) -> Watched:
-        """Return what to watch. `changed` is called in the watching thread."""
-        files = (self.path, os.path.join(self.folder, LOCK))
-        return Watched(files, fingerprint(files), changed)
+        """Return what to watch. `changed` is called in the watching thread, first with what is there now: a socket that
+        is removed before anybody has looked at it would never differ from what was seen."""
+        return Watched((self.path, os.path.join(self.folder, LOCK)), None, changed)
 
     def restore(self) -> socket.socket | None:
         """Make again what is missing. Returns the new socket to listen on; None if ours is in place. Raises `Displaced`
@@ -173,6 +173,7 @@ class SharedWorkbench(ProcessOwner):
         self.catalogs.runtime.offer_page(self._make_page)
         self._listener = listener
         self._place = SocketPlace(listener, lock)
+        self._watched_place: Watched | None = None
         self._context_of = context_of
         self._stays = stays
         self._kept = kept
@@ -236,12 +237,11 @@ class SharedWorkbench(ProcessOwner):
             self._listen()
             if self._kept is not None:
                 self._keep_again(self._kept)
-            watched = self._place.watched(lambda _: self._on_place_changed(loop))
-            self.catalogs.watch.add(watched)
+            self._watch_place(loop)
             try:
                 await self._ending.wait()
             finally:
-                self.catalogs.watch.discard(watched)
+                self._unwatch_place()
                 self._stop_listening()
                 # From now on new clients cannot connect, and start another workbench once we have released the lock.
                 self._place.remove()
@@ -298,6 +298,14 @@ class SharedWorkbench(ProcessOwner):
         self._unserved.add(task)
         task.add_done_callback(self._unserved.discard)
 
+    def _watch_place(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watched_place = self._place.watched(lambda _: self._on_place_changed(loop))
+        self.catalogs.watch.add(self._watched_place)
+
+    def _unwatch_place(self) -> None:
+        if self._watched_place is not None:
+            self.catalogs.watch.discard(self._watched_place)
+
     def _on_place_changed(self, loop: asyncio.AbstractEventLoop) -> None:
         _call_soon(loop, self._look_after_socket)
 
@@ -326,6 +334,9 @@ class SharedWorkbench(ProcessOwner):
             self._place.remove()
             return
         log.warning("the socket `%s` was removed, and has been made again", self._place.path)
+        # Anew: if this one is removed before the next look, nothing seems to have changed since the last.
+        self._unwatch_place()
+        self._watch_place(asyncio.get_running_loop())
         self._stop_listening()
         self._listener.close()
         self._listener = listener
