@@ -196,7 +196,12 @@ class Runtime:
         self.batch = WriteBatch()
         self.started_at = asyncio.get_running_loop().time()
         self.pool = Pool(
-            self.servers, self.owner.own_info, self.open_link, self.start_task, self.counting.note_server_session
+            self.servers,
+            self.owner.own_info,
+            self.open_link,
+            self.start_task,
+            self.counting.note_server_session,
+            self.redactor.text,
         )
         failure: WorkbenchError | None = None
         try:

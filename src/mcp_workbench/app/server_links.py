@@ -33,6 +33,7 @@ from mcp_workbench.engine.sandbox.thread_backend import make_private_folders
 from mcp_workbench.engine.transport.child import find_program, spawn
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable
+from mcp_workbench.engine.transport.stderr import StderrRing
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 
 if TYPE_CHECKING:
@@ -90,7 +91,6 @@ class Means(Protocol):
 
 async def open_link(means: Means, connection: Connection, config: ServerConfig, receiver: AnswerReceiver) -> ServerLink:
     """Open the link of this connection. `config` has all references resolved. Raises `DownstreamError`."""
-    connection.conceal = connection.traffic.conceal = means.redactor.text
     mode = connection.entry.context.redact_results
     if mode is None:
         return await _open(means, connection, config, receiver)
@@ -164,7 +164,12 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     except asyncio.CancelledError:
         runner.cancel()
         raise
-    connection.sandbox = _report(enforced)
+    label = connection.label
+
+    def on_line(line: str) -> None:
+        connection.on_stderr_line()
+        log.debug("[%s] stderr: %s", label, line)
+
     link = spawn(
         config.command,
         config.args,
@@ -175,26 +180,21 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
         receiver=receiver,
         limit=context.max_message_bytes,
         launch=enforced.launch,
+        stderr=StderrRing(on_line, means.redactor.text),
     )
     command_line = config.name, config.command, *config.args
-    connection.advise = lambda said: (
-        explanation(
+
+    def advise(said: str) -> str | None:
+        found = explanation(
             enforced.sandbox,
             said,
-            quote(connection.label),
+            quote(label),
             hides=enforced.backend != "landlock",
             refused=list(refused.told.values()),
         )
-        or advice(context.environ, config.inherit_env, config.env, command_line, said)
-    )
-    label = connection.label
-    link.stderr.conceal = means.redactor.text
+        return found or advice(context.environ, config.inherit_env, config.env, command_line, said)
 
-    def on_line(line: str) -> None:
-        connection.on_stderr_line()
-        log.debug("[%s] stderr: %s", label, line)
-
-    link.stderr.on_line = on_line
+    connection.on_process(_report(enforced), advise)
     return link
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 from mcp_workbench.engine.catalog.catalog import Catalog
+from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.engine.downstream.connection import Connection
@@ -64,6 +66,22 @@ class FakeLink:
         self.stopped = True
 
 
+class Alone:
+    """Owns a connection of the only client."""
+
+    def conceal(self, text: str) -> str:
+        return text
+
+    def last_seen(self, principal: str) -> float:
+        return inf
+
+    def on_handshake(self, entry: ServerEntry) -> None:
+        pass
+
+    def on_session_end(self, entry: ServerEntry, version: str, seconds: float) -> None:
+        pass
+
+
 class FakeServer:
     """One connection, everything around it, and every link that it opened."""
 
@@ -80,7 +98,7 @@ class FakeServer:
         self.may_stop.set()
         self.before_opening: Callable[[], Awaitable[None]] | None = None
         self.connection = Connection(
-            self.entry, self.catalog.servers, Caller("local", "modern"), b"{}", self._open, self._start_task
+            self.entry, self.catalog.servers, Caller("local", "modern"), b"{}", self._open, self._start_task, Alone()
         )
 
     async def _open(self, connection: Connection, receiver: Receiver) -> FakeLink:

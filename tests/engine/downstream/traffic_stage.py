@@ -29,6 +29,10 @@ class Owner:
     def __init__(self) -> None:
         self.heard: list[tuple[str, object]] = []
         self.tasks_have_subscribers = True
+        self.secret = ""
+
+    def conceal(self, text: str) -> str:
+        return text.replace(self.secret, "***") if self.secret else text
 
     def on_link_closed(self, traffic: Traffic, reason: str) -> None:
         self.heard.append(("closed", reason))

@@ -54,9 +54,8 @@ def test_a_long_line_shows_its_start_and_that_it_was_cut() -> None:
 
 
 def test_every_line_is_told_when_somebody_listens() -> None:
-    ring = StderrRing()
     told: list[str] = []
-    ring.on_line = told.append
+    ring = StderrRing(told.append)
     lines = [f"line {number}" for number in range(3 * MAX_STDERR_LINES)]
     ring.feed("\n".join(lines).encode())
     ring.finish()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Raw
 
@@ -168,6 +168,7 @@ class Connection:
         own_info: bytes,
         open_link: LinkOpener,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
+        owner: ConnectionOwner,
     ) -> None:
         self.entry = entry
         self.label = entry.label
@@ -175,17 +176,11 @@ class Connection:
         # Its first caller, whose capabilities are declared in a handshake. All callers have the same principal.
         self.caller = caller
         self.identity = ClientIdentity(own_info, caller.capabilities, caller.era)
-        # Called after the handshake, before any request is sent.
-        self.on_handshake: Callable[[], None] = lambda: None
-        # Called when a server that was ready has ended: which revision it spoke, and for how many seconds.
-        self.on_session_end: Callable[[str, float], None] = lambda version, seconds: None
         self.state = State.CONFIGURED if entry.offer is None else State.KNOWN
         self.policy = RestartPolicy()
         self.last_error: DownstreamError | None = None
         self.last_error_at = 0.0
         self.failed_at = float("-inf")
-        # Redacts secrets in reports about the server.
-        self.conceal: Callable[[str], str] = str
         # Suggests what a server that does not start may be missing, from its output.
         self.advise: Callable[[str], str | None] = lambda said: None
         # How its process is confined, for `status`; None until it is started, and for addresses.
@@ -203,10 +198,15 @@ class Connection:
         self._servers = servers
         self._open_link = open_link
         self._start_task = start_task
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self.traffic = Traffic(self.label, self.identity, self)
-        self.traffic.withheld = withheld(entry.config)
-        self.traffic.is_everyones = is_everyones(entry.config)
+        self.traffic = Traffic(
+            self.label,
+            self.identity,
+            self,
+            withheld=withheld(entry.config),
+            is_everyones=is_everyones(entry.config),
+        )
         # The counts of earlier runs of the server.
         self._counted_before = (0, 0, 0, 0)
         self.lists = ListRefresh(self._loop, self._wake)
@@ -215,9 +215,6 @@ class Connection:
         )
         # Until when the server must not be stopped as idle, because a task outlives its call.
         self.held_until = 0.0
-        # When a caller without a session last used any server of this principal: that is how long it is connected. With
-        # one client in all, always.
-        self.last_seen: Callable[[], float] = lambda: inf
         self._ready = quiet_future(self._loop)
         # The newest run, and its task.
         self.run: ServerRun | None = None
@@ -329,7 +326,7 @@ class Connection:
     def is_held(self) -> bool:
         """Whether a client that is still connected has opened or used the server."""
         clients = self.traffic.clients
-        return clients.is_held or (clients.passing_hold and self._loop.time() < self.last_seen() + PRESENCE_LIMIT)
+        return clients.is_held or (clients.passing_hold and self._loop.time() < self._last_seen() + PRESENCE_LIMIT)
 
     @property
     def stops_at(self) -> float | None:
@@ -339,7 +336,7 @@ class Connection:
             return None
         if config.stops_in_use:
             return last_used + config.idle_timeout
-        present_until = self.last_seen() + PRESENCE_LIMIT if clients.passing_hold else 0.0
+        present_until = self._last_seen() + PRESENCE_LIMIT if clients.passing_hold else 0.0
         if clients.is_held or present_until == inf:
             return None
         return max(last_used + config.idle_timeout, present_until)
@@ -441,17 +438,24 @@ class Connection:
             self.on_stopping()
             self.on_stopped()
 
+    def _last_seen(self) -> float:
+        return self._owner.last_seen(self.principal)
+
     def share_fairly(self) -> None:
         """Enable fair sharing between clients, for future runs."""
         self._is_shared = True
 
     def new_traffic(self) -> Traffic:
         """Create the traffic for a new link. Messages from the previous link are ignored from now on."""
-        traffic = Traffic(self.label, self.identity, self)
-        traffic.clients = self.traffic.clients
-        traffic.conceal = self.conceal
-        traffic.withheld = self.traffic.withheld
-        traffic.is_everyones = self.traffic.is_everyones
+        before = self.traffic
+        traffic = Traffic(
+            self.label,
+            self.identity,
+            self,
+            withheld=before.withheld,
+            is_everyones=before.is_everyones,
+            clients=before.clients,
+        )
         if self._is_shared:
             traffic.share_fairly()
         self._counted_before = self.counts()
@@ -497,7 +501,18 @@ class Connection:
 
     def _end_session(self) -> None:
         if self.state is State.READY and self.revision is not None:
-            self.on_session_end(self.revision.name, self._loop.time() - self.started_at)
+            self._owner.on_session_end(self.entry, self.revision.name, self._loop.time() - self.started_at)
+
+    def on_handshake(self) -> None:
+        """More is known about the server, and no request was sent to it yet."""
+        self._owner.on_handshake(self.entry)
+
+    def on_process(self, sandbox: dict[str, object], advise: Callable[[str], str | None]) -> None:
+        """A process was started for it: how it is confined, and what suggests what it may be missing."""
+        self.sandbox, self.advise = sandbox, advise
+
+    def conceal(self, text: str) -> str:
+        return self._owner.conceal(text)
 
     def on_stderr_line(self) -> None:
         self.stderr_lines += 1
@@ -572,3 +587,20 @@ class Connection:
     def _move(self, event: Event) -> None:
         self.state = next_state(self.state, event)
         log.debug("[%s] %s: %s", self.label, event.value, self.state.value)
+
+
+class ConnectionOwner(Protocol):
+    """The owner of a connection."""
+
+    def conceal(self, text: str) -> str:
+        """Redact secrets in reports about a server."""
+
+    def last_seen(self, principal: str) -> float:
+        """When a caller without a session last used any server of this principal: that is how long it is connected.
+        With one client in all, always."""
+
+    def on_handshake(self, entry: ServerEntry) -> None:
+        """A server was greeted, and no request was sent to it yet."""
+
+    def on_session_end(self, entry: ServerEntry, version: str, seconds: float) -> None:
+        """A server that was ready has ended: which revision it spoke, and for how many seconds."""

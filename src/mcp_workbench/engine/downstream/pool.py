@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -67,11 +66,14 @@ class Pool:
         own_info: bytes,
         open_link: LinkOpener,
         start_task: Callable[[Awaitable[None]], asyncio.Task[None]],
-        on_session_end: Callable[[ServerEntry, str, float], None] | None = None,
+        on_session_end: Callable[[ServerEntry, str, float], None] = lambda entry, version, seconds: None,
+        conceal: Callable[[str], str] = str,
     ) -> None:
-        """`on_session_end`: told which server has ended after it was ready, its revision, and how long that was."""
+        """`on_session_end`: told which server has ended after it was ready, its revision, and how long that was.
+        `conceal`: redacts secrets in reports about servers."""
         self._servers = servers
-        self._on_session_end = on_session_end
+        self.on_session_end = on_session_end
+        self.conceal = conceal
         self._own_info = own_info
         self._open_link = open_link
         # Without the context of the request that happens to start a server: its groups are not those of later ones.
@@ -180,24 +182,20 @@ class Pool:
         owner = owner_of(entry, caller.principal)
         era = era_for(entry, caller, serves_many=self._serves_many)
         first = Caller(owner, era, declared_capabilities(entry, caller.capabilities), client)
-        connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task)
-        connection.on_handshake = lambda: self._on_handshake(entry)
-        if self._on_session_end is not None:
-            connection.on_session_end = partial(self._on_session_end, entry)
-        connection.last_seen = lambda: self._last_seen(owner)
+        connection = Connection(entry, self._servers, first, self._own_info, self._open_link, self._start_task, self)
         if self._serves_many and client == SHARED:
             connection.share_fairly()
         connection.subscriptions.log_level = self._wanted_level(connection)
         return connection
 
-    def _last_seen(self, owner: str) -> float:
+    def last_seen(self, principal: str) -> float:
         """When callers of this principal last used any server."""
         if not self._serves_many:
             return inf
-        used = (each.traffic.last_used for key, each in self._connections.items() if key.principal == owner)
+        used = (each.traffic.last_used for key, each in self._connections.items() if key.principal == principal)
         return max(used, default=0.0)
 
-    def _on_handshake(self, entry: ServerEntry) -> None:
+    def on_handshake(self, entry: ServerEntry) -> None:
         """After a handshake, more is known about the server's eras: move its connections to their right keys."""
         self._found.clear()
         for key in list(self._keys.get(entry, ())):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import UNSET, Raw
@@ -57,25 +57,32 @@ LIST_CHANGED: Final = {f"notifications/{kind}/list_changed": kind for kind in ("
 class Traffic:
     """The messages of one link, in both directions."""
 
-    def __init__(self, label: str, identity: ClientIdentity, owner: TrafficOwner) -> None:
+    def __init__(
+        self,
+        label: str,
+        identity: ClientIdentity,
+        owner: TrafficOwner,
+        *,
+        withheld: frozenset[str] = frozenset(),
+        is_everyones: bool = False,
+        clients: ConnectionClients | None = None,
+    ) -> None:
+        """`clients`: those that use this connection and may be asked outside of their calls."""
         self.label = label
         self.identity = identity
         self.pending = PendingRequests()
         self.noise = Noise(label)
         self.bytes_received = 0
         self.bytes_sent = 0
-        # Redacts errors of servers, which may repeat the keys they were given.
-        self.conceal: Callable[[str], str] = str
         # Why the link has ended, for later callers.
         self.ended: DownstreamError | None = None
         self.last_used = 0.0
-        # The clients that use this connection and may be asked outside of their calls.
-        self.clients = ConnectionClients()
+        self.clients = clients or ConnectionClients()
         self.profile: ServerProfile | None = None
         # Capabilities that are never declared to the server, and that no client is asked for.
-        self.withheld: frozenset[str] = frozenset()
+        self.withheld = withheld
         # Whether several users share it.
-        self.is_everyones = False
+        self.is_everyones = is_everyones
         # The parts of its profile that calls need: the agreed revision, the server's identity, and whether it may ask
         # clients to repeat a request with more data.
         self.revision: Revision | None = None
@@ -376,7 +383,7 @@ class Traffic:
         """One request will get no response; others may."""
         exchange = self.pending.take(id)
         if exchange is not None:
-            error.message = self.conceal(error.message)
+            error.message = self._owner.conceal(error.message)
             self._owner.on_trouble(error)
             exchange.on_failure(error)
 
@@ -416,7 +423,7 @@ class Traffic:
         if exchange is not None:
             exchange.on_failure(DownstreamError(f"the server's answer cannot be read: {error}"))
         elif line.strip():
-            self.noise.add(line, error, self.conceal)
+            self.noise.add(line, error, self._owner.conceal)
 
     def _on_notification(self, method: str, params: Raw | None, about: bytes | None) -> None:
         if method == "notifications/progress" and params is not None:
@@ -508,6 +515,9 @@ def _parts(id: int, method: bytes, body: Body, meta: bytes | None) -> tuple[Part
 
 class TrafficOwner(Protocol):
     """The owner of a traffic."""
+
+    def conceal(self, text: str) -> str:
+        """Redact what a server says: it may repeat the keys it was given."""
 
     def on_link_closed(self, traffic: Traffic, reason: str) -> None: ...
 

@@ -56,11 +56,12 @@ class ChildLink:
         receiver: Receiver,
         limit: int,
         companion: Companion | None = None,
+        stderr: StderrRing | None = None,
     ) -> None:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         self.pid = process.pid
         self.exit_status: int | None = None
-        self.stderr = StderrRing()
+        self.stderr = stderr or StderrRing()
         self._process = process
         self._mark = mark
         self._table = table
@@ -285,6 +286,7 @@ def spawn(
     receiver: Receiver,
     limit: int,
     launch: Launch = AS_GUARDED,
+    stderr: StderrRing | None = None,
 ) -> ChildLink:
     """Start a server with exactly this environment. Closes what `launch` holds.
 
@@ -342,7 +344,7 @@ def spawn(
     give_back(process.pid)
     assert process.stdout is not None
     widen(process.stdout.fileno())
-    return ChildLink(process, mark, table, batch, receiver, limit, launch.companion)
+    return ChildLink(process, mark, table, batch, receiver, limit, launch.companion, stderr)
 
 
 def find_program(command: str, path: str | None, cwd: str | None) -> str:

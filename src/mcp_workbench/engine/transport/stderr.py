@@ -38,21 +38,21 @@ _FRAME: Final = re.compile(r"\s+(?:at |File |\^|-{1,2}\w)|-{1,2}\w")
 class StderrRing:
     """The last lines that a server wrote. Many servers report why they fail here and nowhere else."""
 
-    __slots__ = ("_lines", "_rest", "conceal", "on_line")
+    __slots__ = ("_conceal", "_lines", "_on_line", "_rest")
 
-    def __init__(self) -> None:
+    def __init__(self, on_line: Callable[[str], None] | None = None, conceal: Callable[[str], str] = str) -> None:
+        """`conceal` is applied to lines that are quoted to clients: servers print their keys when they fail."""
         self._lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         self._rest = b""
-        self.on_line: Callable[[str], None] | None = None
-        # Applied to lines that are quoted to clients: servers print their keys when they fail.
-        self.conceal: Callable[[str], str] = str
+        self._on_line = on_line
+        self._conceal = conceal
 
     def feed(self, data: bytes) -> None:
         lines = (self._rest + data).split(b"\n")
         # Only the beginning of an endless line is kept.
         self._rest = lines.pop()[: MAX_STDERR_LINE_LENGTH + 1]
         lines = list(filter(None, lines))
-        for line in lines if self.on_line else lines[-MAX_STDERR_LINES:]:
+        for line in lines if self._on_line else lines[-MAX_STDERR_LINES:]:
             self._add(line)
 
     def finish(self) -> None:
@@ -67,7 +67,7 @@ class StderrRing:
         if self._rest.strip():
             lines.append(_text(self._rest))
         # Control codes are removed first: a secret with a colour code inside would not be recognised.
-        return [self.conceal(plain(line)) for line in lines[max(0, len(lines) - count) :]]
+        return [self._conceal(plain(line)) for line in lines[max(0, len(lines) - count) :]]
 
     def most_relevant(self, count: int) -> list[str]:
         """About `count` lines, oldest first: the last ones, and an earlier one that names the cause, if any."""
@@ -77,8 +77,8 @@ class StderrRing:
         text = _text(line)
         if text:
             self._lines.append(text)
-            if self.on_line is not None:
-                self.on_line(text)
+            if self._on_line is not None:
+                self._on_line(text)
 
 
 def most_relevant_lines(lines: list[str], count: int) -> list[str]:
