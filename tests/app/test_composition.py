@@ -14,6 +14,8 @@ CONNECTED = {
     *("access", "approvals", "callers", "gate", "gateway", "handles", "identities", "lists", "oversight", "parameters"),
     *("parking", "pool", "reloads", "results", "router", "runtime", "services", "sessions", "tasks", "users", "views"),
 }
+# A response takes part in nothing else, and who serves it changes while it is written.
+ONE_RESPONSE = "called when the client of this one response is gone"
 # What these may have at most. A new attribute is a decision: most belong to something that they have already.
 MAX_ATTRIBUTES = {"app/gateway.py": ("Gateway", 20), "app/runtime.py": ("Runtime", 27)}
 
@@ -46,6 +48,55 @@ def test_no_part_is_changed_from_outside_after_it_was_made() -> None:
         name: [each for each in lines if name not in own or own[name] not in each] for name, lines in found.items()
     }
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+# Functions that are given to an object after it was made, and why they cannot be given to it when it is.
+LATE_FUNCTIONS = {
+    "cli/interactive_client.py": {"client.on_progress": "what shows progress asks the client first"},
+    "engine/session/methods.py": {"stream.on_end": "nothing has to be released before the stream has subscribed"},
+    "engine/transport/http/server/modern_request.py": {"self._writer.gone": ONE_RESPONSE},
+    "engine/transport/http/server/resumable_stream.py": {"writer.gone": ONE_RESPONSE},
+    "engine/transport/http/server/sessions.py": {"self._writer.gone": ONE_RESPONSE},
+    "seeing/page/streams.py": {"writer.gone": ONE_RESPONSE},
+    "team/identity/callers.py": {
+        "head.is_still_proved": "what the authentication of this one request has found",
+        "head.recall": "what the authentication of this one request has found",
+    },
+}
+
+
+def late_functions(text: str) -> set[str]:
+    """Attributes of other objects that are set to a function: a lambda, a partial, or a method of this module."""
+    tree = ast.parse(text)
+    methods = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.decorator_list
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        value = node.value
+        is_function = (
+            isinstance(value, ast.Lambda)
+            or (isinstance(value, ast.Call) and ast.unparse(value.func) == "partial")
+            or (isinstance(value, ast.Attribute) and value.attr in methods)
+        )
+        for target in node.targets if is_function else []:
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) not in ("self", "cls"):
+                found.add(ast.unparse(target))
+    return found
+
+
+def test_functions_are_given_when_an_object_is_made() -> None:
+    found = {str(path.relative_to(PACKAGE)): late_functions(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    assert {name: each for name, each in found.items() if each} == {
+        name: set(each) for name, each in LATE_FUNCTIONS.items()
+    }
+    others = "link.on_end = lambda: 1\na.b = partial(f, 1)\nc.d = self.send"
+    text = f"def send(self): pass\n{others}\nself.e = self.send\nf.g = h.i"
+    assert late_functions(text) == {"link.on_end", "a.b", "c.d"}
 
 
 def test_such_changes_are_noticed() -> None:

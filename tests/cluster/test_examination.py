@@ -30,8 +30,8 @@ def configured(folder: Path, server: StateServer | int, name: str = "key") -> Cl
 
 
 @asynccontextmanager
-async def opened(config: ClusterConfig, folder: Path) -> AsyncIterator[ClusterState]:
-    state = open_state(config, str(folder), None)
+async def opened(config: ClusterConfig, folder: Path, says: bytes = b"") -> AsyncIterator[ClusterState]:
+    state = open_state(config, str(folder), None, lambda: says)
     try:
         yield state
     finally:
@@ -41,8 +41,7 @@ async def opened(config: ClusterConfig, folder: Path) -> AsyncIterator[ClusterSt
 async def test_healthy_cluster_has_no_problems(tmp_path: Path) -> None:
     async with state_server() as server:
         config = configured(tmp_path, server)
-        async with opened(config, tmp_path) as state:
-            state.describe = lambda: b'{"instance":"one","host":"a"}'
+        async with opened(config, tmp_path, b'{"instance":"one","host":"a"}') as state:
             await state.beat()
         report = await examine(config, str(tmp_path), None)
         assert report.problems == []

@@ -53,10 +53,10 @@ class Instances:
         self._url = url
         self._stack = stack
 
-    async def start(self, key: bytes = KEY, format: int = SEAL_FORMAT, **options: bool) -> ClusterState:
+    async def start(self, key: bytes = KEY, format: int = SEAL_FORMAT, *, refuses: bool = False) -> ClusterState:
         link, seal = ValkeyLink(self._url), Seal(key, "test")
         seal.format = format
-        state = ClusterState(link, seal, "test", **options)
+        state = ClusterState(link, seal, "test", refuses_when_away=refuses)
         running = asyncio.create_task(state.run())
 
         async def end() -> None:
@@ -168,7 +168,7 @@ async def test_while_the_server_is_away_nobody_waits_and_nothing_is_lost(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running() as (server, instances):
-        one, refusing = await instances.start(), await instances.start(refuses_when_away=True)
+        one, refusing = await instances.start(), await instances.start(refuses=True)
         one.keep(SESSION, "ann", "id", b"before")
         await until(lambda: not one.waiting)
         if how == "killed":
@@ -399,7 +399,7 @@ async def test_nothing_unforeseen_ends_heartbeats_or_writing_or_reading(
         shown: list[dict[str, bytes]] = []
         one.on_told("subject", lambda body: fail("a listener"))
         one.follow(NAMED_KEY, changed)
-        monkeypatch.setattr(one, "describe", describe)
+        monkeypatch.setattr(one, "_describe", describe)
         other.keep(NAMED_KEY, "", "a", b"1")
         await until(lambda: shown and shown[-1] == {"a": b"1"} and not left["the heartbeat"])
         async with asyncio.timeout(PATIENCE):

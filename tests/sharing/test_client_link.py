@@ -66,8 +66,13 @@ async def linked(received: Received, unannounced: list[list[bytes]] | None = Non
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    link = FrontEndLink(WriteBatch(), 1 << 27, os.dup(ours.fileno()), ours.detach())
-    link.unannounced = lambda: unannounced.pop(0) if unannounced else []
+    link = FrontEndLink(
+        WriteBatch(),
+        1 << 27,
+        os.dup(ours.fileno()),
+        ours.detach(),
+        unannounced=lambda: unannounced.pop(0) if unannounced else [],
+    )
     link.start(received)
     try:
         yield FrontEnd(link, theirs)

@@ -274,7 +274,7 @@ class Machines:
                     seal = Seal(key, "mcp-workbench")
                     seal.format = format
                     state = ClusterState(link, seal, "mcp-workbench")
-                    state.holder_of = self.holder_of
+                    state.follow_keys(self.holder_of)
                     found = None
                     with suppress(StateAway):
                         if kind.most:

@@ -84,8 +84,7 @@ class _SavedSession:
 class ClusterInstance:
     def __init__(self, config: ClusterConfig, folder: str, password: str | None) -> None:
         """`folder`: where relative paths start. Raises `ConfigError`."""
-        self.state = open_state(config, folder, password)
-        self.state.describe = self._describe
+        self.state = open_state(config, folder, password, self._describe)
         self.state.on_told("arrived", self._on_arrived_elsewhere)
         self.state.on_emptied(self._leave_again)
         self._gateway: Gateway | None = None

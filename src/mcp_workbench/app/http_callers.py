@@ -241,7 +241,7 @@ class HttpCallers:
         in_force.on_holders_gone.append(self._gateway.runtime.forget_use)
         self._gateway.runtime.follow_keys(in_force.holder_of)
         if self._cluster is not None:
-            self._cluster.state.holder_of = in_force.holder_of
+            self._cluster.state.follow_keys(in_force.holder_of)
         return in_force
 
     def _on_keys_changed(self) -> None:

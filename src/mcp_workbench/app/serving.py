@@ -229,10 +229,8 @@ def _watch(options: HttpOptions) -> FileWatch:
 @contextlib.asynccontextmanager
 async def _until_the_end(gateway: Gateway, config: ConfigSource | None) -> AsyncIterator[_Shutdown]:
     loop = asyncio.get_running_loop()
-    ending = _Shutdown(loop, gateway.runtime.end_at_once)
     follower = None if config is None else _Follower(gateway, config)
-    if follower is not None:
-        ending.reload = follower.reload
+    ending = _Shutdown(loop, gateway.runtime.end_at_once, None if follower is None else follower.reload)
     gateway.runtime.offer_page(partial(_own_page, gateway))
     async with gateway.running():
         timer = loop.call_later(AFTER_FIRST_ANSWER, lambda: gateway.runtime.start_task(_settle_in(gateway, follower)))
@@ -290,7 +288,10 @@ class _Shutdown:
     """Why and how fast we end. The first signal begins the shutdown, a signal during the shutdown hurries it, and a
     second signal ends at once. SIGHUP reloads the configuration, unless it means that our terminal is gone."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, end_at_once: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, end_at_once: Callable[[], None], reload: Callable[[], None] | None
+    ) -> None:
+        """`reload`: None if there is no configuration to reload."""
         self.begun = asyncio.Event()
         self.reason = ""
         self.is_urgent = False
@@ -298,8 +299,7 @@ class _Shutdown:
         self.is_by_hand = False
         self._end_at_once = end_at_once
         self._signals = 0
-        # Set if there is a configuration to reload.
-        self.reload: Callable[[], None] | None = None
+        self._reload = reload
         # `nohup`, and shells that start background jobs, ignore it: then it never ends us.
         self._ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         self._had_terminal = has_terminal()
@@ -313,11 +313,11 @@ class _Shutdown:
     def _on_signal(self, number: signal.Signals) -> None:
         if number == signal.SIGHUP:
             is_hung_up = self._had_terminal and not has_terminal()
-            if not self._ends_with_terminal and (is_hung_up or self.reload is None):
+            if not self._ends_with_terminal and (is_hung_up or self._reload is None):
                 return
-            if self.reload is not None and not is_hung_up:
+            if self._reload is not None and not is_hung_up:
                 if not self.begun.is_set():
-                    self.reload()
+                    self._reload()
                 return
         self._signals += 1
         if self._signals > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import MsgspecError, Struct
@@ -49,11 +50,14 @@ class ClusterReport(Struct, rename="camel"):
     problems: list[tuple[str, str]] = []
 
 
-def open_state(config: ClusterConfig, folder: str, password: str | None) -> ClusterState:
-    """`folder`: where relative paths start. Raises `ConfigError`."""
+def open_state(
+    config: ClusterConfig, folder: str, password: str | None, describe: Callable[[], bytes] = bytes
+) -> ClusterState:
+    """`folder`: where relative paths start. `describe`: what its heartbeat says of us. Raises `ConfigError`."""
     key = read_key(os.path.join(folder, os.path.expanduser(config.key.file)))
     link = ValkeyLink(config.state, password)
-    return ClusterState(link, Seal(key, config.name), config.name, refuses_when_away=config.when_away == "refuse")
+    refuses = config.when_away == "refuse"
+    return ClusterState(link, Seal(key, config.name), config.name, refuses_when_away=refuses, describe=describe)
 
 
 async def examine(config: ClusterConfig, folder: str, password: str | None) -> ClusterReport:

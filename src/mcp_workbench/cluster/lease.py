@@ -55,11 +55,23 @@ class LeasedPlace(NamedTuple):
         return self.lease, self.mark, self.values
 
 
+class LeaseCipher(NamedTuple):
+    seal: Callable[[bytes], bytes]
+    # Called with what was sealed and stored.
+    on_stored: Callable[[bytes], object]
+
+
 class Lease:
     """`engine.lasting_state.StateLease`."""
 
     def __init__(
-        self, link: ValkeyLink, place: LeasedPlace, holder: str, milliseconds: int, found: list[bytes]
+        self,
+        link: ValkeyLink,
+        place: LeasedPlace,
+        holder: str,
+        milliseconds: int,
+        cipher: LeaseCipher,
+        found: list[bytes],
     ) -> None:
         self._link = link
         self._place = place
@@ -70,18 +82,16 @@ class Lease:
         self.left_mark = mark.decode(errors="replace")
         self.sealed: bytes | None = sealed
         self.value: bytes | None = None
-        self.seal: Callable[[bytes], bytes] = bytes
-        # Called with what was sealed and stored.
-        self.on_stored: Callable[[bytes], object] = len
+        self._cipher = cipher
 
     async def mark(self, mark: str) -> bool:
         return await self._run(_MARK, self._milliseconds, mark)
 
     async def finish(self, value: bytes) -> bool:
-        sealed = self.seal(value)
+        sealed = self._cipher.seal(value)
         is_stored = await self._run(_FINISH, 1, self._place.field, sealed, self._place.lifetime)
         if is_stored:
-            self.on_stored(sealed)
+            self._cipher.on_stored(sealed)
         return is_stored
 
     async def release(self, *, settles: bool = False) -> bool:
@@ -94,10 +104,10 @@ class Lease:
 
 
 async def claim(
-    link: ValkeyLink, place: LeasedPlace, holder: str, seconds: float, then: tuple[str, ...]
+    link: ValkeyLink, place: LeasedPlace, holder: str, seconds: float, cipher: LeaseCipher, then: tuple[str, ...]
 ) -> tuple[Lease | None, Any]:
     """None: another one has it. With the reply to a command that is run after it. Raises `StateAway`."""
     milliseconds = int(seconds * 1000)
     command = ("EVAL", _CLAIM, 3, *place.keys, holder, milliseconds, place.field, place.lifetime)
     found, reply = await link.run([command, then])
-    return None if not found else Lease(link, place, holder, milliseconds, found), reply
+    return None if not found else Lease(link, place, holder, milliseconds, cipher, found), reply

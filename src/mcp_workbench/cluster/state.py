@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import MsgspecError, Struct
 from msgspec.msgpack import Decoder, Encoder
 
-from mcp_workbench.cluster.lease import LeasedPlace, claim
+from mcp_workbench.cluster.lease import LeaseCipher, LeasedPlace, claim
 from mcp_workbench.cluster.seal import Expired, OtherVersion, OutOfDate, Seal, SealRefused
 from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
 from mcp_workbench.engine.lasting_state import (
@@ -74,8 +74,18 @@ _read_notice: Final = Decoder(_Notice).decode
 class ClusterState(LastingState):
     is_shared = True
 
-    def __init__(self, link: ValkeyLink, seal: Seal, cluster: str, *, refuses_when_away: bool = False) -> None:
+    def __init__(
+        self,
+        link: ValkeyLink,
+        seal: Seal,
+        cluster: str,
+        *,
+        refuses_when_away: bool = False,
+        describe: Callable[[], bytes] = bytes,
+    ) -> None:
+        """`describe`: what our heartbeat says of us."""
         self.link = link
+        self._describe = describe
         self._refuses_when_away = refuses_when_away
         self._seal = seal
         self._prefix = f"mcp-workbench:{{{cluster}}}:"
@@ -104,10 +114,14 @@ class ClusterState(LastingState):
         self.lost = 0
         # Whether others use the state under this name with another key.
         self.has_other_key = False
-        # Whom a principal's name stands for now. What was kept for an earlier holder of the name cannot be found.
-        self.holder_of: Callable[[str], str] = lambda principal: principal
-        # What our heartbeat says of us.
-        self.describe: Callable[[], bytes] = lambda: b""
+        self._holder_of: Callable[[str], str] = str
+
+    def follow_keys(self, holder_of: Callable[[str], str]) -> None:
+        """Let these keys say whom a name stands for. What was kept for an earlier holder of it cannot be found."""
+        self._holder_of = holder_of
+
+    def holder_of(self, principal: str) -> str:
+        return self._holder_of(principal)
 
     @property
     def is_blind(self) -> bool:
@@ -289,14 +303,16 @@ class ClusterState(LastingState):
             int(kind.lifetime),
         )
         holder = f"{self.instance} {secrets.token_hex(8)}"
-        lease, epoch = await claim(self.link, place, holder, seconds, ("GET", self._epoch_at))
+        cipher = LeaseCipher(
+            lambda value: self._sealed((kind, principal, name), value, is_certain=False),
+            lambda sealed: self._note_stored(kind, principal, hidden, sealed),
+        )
+        lease, epoch = await claim(self.link, place, holder, seconds, cipher, ("GET", self._epoch_at))
         if lease is None:
             return None
         if self._epoch not in (None, epoch):
             # Whoever has to keep things again learns of it before the lease is used, not with the next heartbeat.
             await self.beat()
-        lease.seal = lambda value: self._sealed((kind, principal, name), value, is_certain=False)
-        lease.on_stored = lambda sealed: self._note_stored(kind, principal, hidden, sealed)
         if lease.sealed is not None:
             try:
                 lease.value = self._seal.open(kind.name, principal, hidden, lease.sealed).value
@@ -466,7 +482,7 @@ class ClusterState(LastingState):
             ("EXPIRE", self._epoch_at, EPOCH_LIFETIME),
             ("GET", self._epoch_at),
         ]
-        commands += [*self._written(place, self.describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
+        commands += [*self._written(place, self._describe()), ("PUBLISH", self._channel, self._notice("beat", b""))]
         # The first to come says which key is used: names are hidden with it, so with a wrong one nothing is found.
         commands += [("SET", self.key_mark_at, self._seal.key_mark, "NX", "EX", KEY_MARK_LIFETIME)]
         commands += [("GET", self.key_mark_at)]

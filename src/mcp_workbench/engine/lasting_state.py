@@ -106,8 +106,9 @@ class LastingState:
     # Tells this instance from others.
     instance = ""
 
-    # Whom a principal's name stands for now: a key may have been revoked and created again.
-    holder_of: Callable[[str], str] = staticmethod(lambda principal: principal)
+    def holder_of(self, principal: str) -> str:
+        """Whom a principal's name stands for now: a key may have been revoked and created again."""
+        return principal
 
     @property
     def is_blind(self) -> bool:

@@ -53,17 +53,24 @@ class AnnouncingWriter(PipeWriter):
     """Sends a front end the state of its client before the message that changes it: the front end must know everything
     that the client knows. Called once for all messages that are sent together."""
 
-    __slots__ = ("is_stuck", "unannounced")
+    __slots__ = ("_unannounced", "is_stuck")
 
-    def __init__(self, batch: WriteBatch, fd: int, failed: Callable[[Exception], None]) -> None:
-        super().__init__(batch, fd, failed)
-        self.unannounced: Callable[[], list[bytes]] = list
+    def __init__(
+        self,
+        batch: WriteBatch,
+        fd: int,
+        failed: Callable[[Exception], None],
+        on_drained: Callable[[], object],
+        unannounced: Callable[[], list[bytes]],
+    ) -> None:
+        super().__init__(batch, fd, failed, on_drained)
+        self._unannounced = unannounced
         # The waiting data begins in the middle of a message, so nothing can be put in front of it.
         self.is_stuck = False
 
     def flush(self) -> None:
         if self._queued:
-            lines = self.unannounced()
+            lines = self._unannounced()
             if lines:
                 written = b"".join(CONTROL + line + b"\n" for line in lines)
                 self._parts.insert(0, written)
@@ -75,11 +82,16 @@ class AnnouncingWriter(PipeWriter):
 class FrontEndLink(DescriptorLink):
     """Messages of one client, through its front end."""
 
-    writer_type = AnnouncingWriter
-
     def __init__(
-        self, batch: WriteBatch, limit: int, read_fd: int, write_fd: int, budgets: ClientBudgets | None = None
+        self,
+        batch: WriteBatch,
+        limit: int,
+        read_fd: int,
+        write_fd: int,
+        budgets: ClientBudgets | None = None,
+        unannounced: Callable[[], list[bytes]] = list,
     ) -> None:
+        """`unannounced`: returns what the front end has to know about the client and has not been sent yet."""
         super().__init__(batch, limit, read_fd, write_fd)
         # The budgets of all clients together; None if there is only one client.
         self._budgets = budgets
@@ -89,17 +101,18 @@ class FrontEndLink(DescriptorLink):
         # Whether a large message from this client is in transit.
         self._is_arriving = False
         self._source = self._target = "the front end"
-        # Returns what the front end has to know about the client and has not been sent yet.
-        self.unannounced: Callable[[], list[bytes]] = list
+        self._unannounced = unannounced
 
     def start(self, receiver: Receiver) -> None:
         super().start(receiver)
-        assert isinstance(self._writer, AnnouncingWriter)
-        self._announcer = self._writer
-        self._announcer.unannounced = self.unannounced
         if self._budgets is not None:
-            self._writer.on_drained = self._on_drained
             self._budgets.add(self)
+
+    def _make_writer(self) -> PipeWriter:
+        self._announcer = AnnouncingWriter(
+            self._batch, self._write_fd, self._write_failed, self._on_drained, self._unannounced
+        )
+        return self._announcer
 
     def close(self) -> None:
         if self._budgets is not None:
@@ -163,7 +176,7 @@ class FrontEndLink(DescriptorLink):
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         writer = self._announcer
         if writer.is_stuck:
-            for line in self.unannounced():
+            for line in self._unannounced():
                 self.send_control(line)
         # As in `DescriptorLink`, inlined because it is on the path of every call.
         writer.write_line(parts)
@@ -223,7 +236,7 @@ class SharedClient:
         except OSError:
             os.close(descriptor)
             raise
-        link = FrontEndLink(gateway.runtime.batch, limit, descriptor, copy, self._budgets)
+        link = FrontEndLink(gateway.runtime.batch, limit, descriptor, copy, self._budgets, self._unannounced)
         link.peer = f"process {self.hello.pid}"
         resume = bytes(self.hello.resume)
         is_resumed = resume != b"null"
@@ -234,7 +247,6 @@ class SharedClient:
             link.close()
             raise
         self.session = session
-        link.unannounced = self._unannounced
         self._link = link
         try:
             link.start(CommandReceiver(gateway, session, link) if self.hello.command == BORROW else session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ class Replaced:
 class Pipe:
     """One pipe with our writer at one end and our reader at the other, the reader optional."""
 
-    def __init__(self, *, reading: bool = True) -> None:
+    def __init__(self, *, reading: bool = True, on_drained: Callable[[], object] | None = None) -> None:
         self.batch = WriteBatch()
         self.read_end, self.write_end = os.pipe()
         self.errors: list[Exception] = []
@@ -42,7 +42,7 @@ class Pipe:
         self.reads = 0
         self.ends = 0
         self.ended = asyncio.Event()
-        self.writer = PipeWriter(self.batch, self.write_end, self.errors.append)
+        self.writer = PipeWriter(self.batch, self.write_end, self.errors.append, on_drained)
         self.reader: PipeReader | None = None
         if reading:
             self.start_reading()
@@ -162,9 +162,8 @@ async def test_a_peer_that_does_not_read_holds_up_nothing_and_loses_nothing() ->
 
 
 async def test_draining_is_told_once_the_peer_has_caught_up() -> None:
-    pipe = Pipe(reading=False)
     drained = asyncio.Event()
-    pipe.writer.on_drained = drained.set
+    pipe = Pipe(reading=False, on_drained=drained.set)
     pipe.writer.write(b"short")
     await asyncio.sleep(0)
     assert not drained.is_set(), "nothing had to wait"
@@ -199,7 +198,8 @@ async def test_a_large_message_in_views_arrives_whole() -> None:
 async def test_no_more_than_a_few_pipes_are_written_in_one_iteration_however_fast_the_peer_reads(
     written: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipe = Pipe()
+    drained: list[bool] = []
+    pipe = Pipe(on_drained=lambda: drained.append(True))
     taken: list[int] = []
 
     def writev(fd: int, parts: list[bytes]) -> int:
@@ -209,8 +209,6 @@ async def test_no_more_than_a_few_pipes_are_written_in_one_iteration_however_fas
         return taken[-1]
 
     monkeypatch.setattr(pipes, "os", Replaced(writev=writev))
-    drained: list[bool] = []
-    pipe.writer.on_drained = lambda: drained.append(True)
     pipe.writer.write(b"{", Raw(bytes(20 * pipes.PIPE_BYTES)), b"}")
     most, before = 0, 0
     while pipe.writer.unsent_bytes > JOIN_BELOW:

@@ -180,9 +180,11 @@ async def test_user_who_moves_brings_approvals_and_denials(here: Instance, serve
     assert not later.approvals.take("ann", 3, "over")
 
 
-def test_next_holder_of_a_name_inherits_nothing(here: Instance, there: Instance, server: SharedServer) -> None:
+def test_next_holder_of_a_name_inherits_nothing(
+    here: Instance, there: Instance, server: SharedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The key was revoked and created again; the other instance knows it already.
-    there.state.holder_of = lambda principal: f"{principal} again"
+    monkeypatch.setattr(there.state, "holder_of", lambda principal: f"{principal} again")
     here.approvals.grant("ann", "digest", GrantedApproval(here.approvals.now() + HOUR))
     server.settle()
     assert not there.approvals.take("ann", 3, "digest")

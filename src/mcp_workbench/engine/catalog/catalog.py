@@ -186,7 +186,7 @@ class Catalog:
         self._is_read = False
         self._listeners: list[Listener] = []
         # Called when `held_names` should be saved, which may take a while.
-        self.on_unsaved_names: Callable[[], object] = lambda: None
+        self.on_unsaved_names: list[Callable[[], object]] = []
         # Called when a server announces lists as changed that turn out to be equal.
         self.on_announced: list[Listener] = []
         # Called synchronously when a new configuration takes effect, so that no one sees half of a change.
@@ -348,7 +348,11 @@ class Catalog:
         # Not on the start-up path.
         from mcp_workbench.engine.catalog.held_names import HeldNames
 
-        return HeldNames(self.store, self.path, lambda: self.on_unsaved_names(), self.principal)
+        return HeldNames(self.store, self.path, self._tell_of_unsaved_names, self.principal)
+
+    def _tell_of_unsaved_names(self) -> None:
+        for use in self.on_unsaved_names:
+            use()
 
     def unread(self, entries: Iterable[ServerEntry]) -> list[ServerEntry]:
         """Those of these servers whose manifests have not been read yet."""

@@ -118,7 +118,7 @@ class Lists:
 
     def follow(self, catalog: Catalog) -> None:
         """Save which names the tools in this catalogue have, ours or a user's, whenever that changes."""
-        catalog.on_unsaved_names = partial(self._save_names_soon, catalog)
+        catalog.on_unsaved_names.append(partial(self._save_names_soon, catalog))
 
     def prepare(self, view: View, kind: str, reach: ServerReach) -> Preparation | None:
         """What to await before this list is returned; None if it can be returned at once."""

@@ -145,13 +145,12 @@ def _listen(session: Session, call: ClientCall, params: Params) -> None:
     if len(session.streams) >= MAX_CLIENT_STREAMS:
         call.finish_error(INTERNAL_ERROR, f"more than {MAX_CLIENT_STREAMS} streams are open")
         return
-    stream = ListenStream(call.id, wanted, session.send)
     # A workbench that takes over this client opens the stream again with these params.
-    stream.request = params if call.meta is None else {**params, "_meta": call.meta}
+    request = params if call.meta is None else {**params, "_meta": call.meta}
+    stream = ListenStream(call.id, wanted, request, session.send, session.close_stream)
     # From here on it is a stream that stays open, and no longer a call that waits for its response.
     del session.calls[call.id]
     session.streams[call.id] = stream
-    stream.on_lost = lambda: session.close_stream(stream)
     session.subscribe_to_changes()
     granted: dict[str, object] = {
         f"{kind}ListChanged": True for kind in ("tools", "prompts", "resources") if wanted.wants(kind)

@@ -58,18 +58,24 @@ def read_filter(raw: Raw | None) -> ListenFilter | None:
 class ListenStream:
     """One `subscriptions/listen` of a modern client."""
 
-    def __init__(self, id: bytes, wanted: ListenFilter, send: Callable[[bytes, bytes | None], None]) -> None:
+    def __init__(
+        self,
+        id: bytes,
+        wanted: ListenFilter,
+        request: dict[str, Raw],
+        send: Callable[[bytes, bytes | None], None],
+        on_lost: Callable[[ListenStream], None],
+    ) -> None:
+        """`request`: the params of the request, so that another workbench can repeat it. `on_lost`: called when it no
+        longer reports everything that was acknowledged."""
         self.id = id
         self.wanted = wanted
         self.on_end: Callable[[], None] | None = None
-        # Called when it no longer reports everything that was acknowledged.
-        self.on_lost: Callable[[], None] = self.close
         # Resources subscribed to on this stream, by address.
         self.subscriptions: dict[str, Subscription] = {}
         # The tasks whose states are reported on this stream, by the client's id.
         self.tasks: dict[str, TaskSubscription] = {}
-        # The params of the request, so that another workbench can repeat it.
-        self.request: dict[str, Raw] = {}
+        self.request = request
         # The client got the acknowledgement from a previous workbench.
         self.is_acknowledged = False
         # What came before the acknowledgement, which has to be the first message; None once it is sent. A dict, because
@@ -78,6 +84,7 @@ class ListenStream:
         # Servers may go on for a moment after it.
         self._has_ended = False
         self._send = send
+        self._on_lost = on_lost
         self._stamp = {SUBSCRIPTION_ID: Raw(id)}
 
     def acknowledge(self, granted: dict[str, object]) -> None:
@@ -106,7 +113,7 @@ class ListenStream:
     def on_subscription_lost(self) -> None:
         """End the stream, so that the client can ask for what there is now (`Subscriber`)."""
         if self._early is None:
-            self.on_lost()
+            self._on_lost(self)
 
     def close(self) -> None:
         """End the stream as the specification asks, with the response to the request that opened it."""

@@ -200,22 +200,30 @@ class PipeWriter:
         "_failed",
         "_fd",
         "_loop",
+        "_on_drained",
         "_parts",
         "_queued",
         "_waiting",
         "_was_interrupted",
         "_was_large",
         "lost_bytes",
-        "on_drained",
         "unsent_bytes",
         "waiting_since",
     )
 
-    def __init__(self, batch: WriteBatch, fd: int, failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        batch: WriteBatch,
+        fd: int,
+        failed: Callable[[Exception], None],
+        on_drained: Callable[[], object] | None = None,
+    ) -> None:
+        """`on_drained`: called when a queue that had to wait for the peer is empty again."""
         self._batch = batch
         self._loop = asyncio.get_running_loop()
         self._fd = fd
         self._failed = failed
+        self._on_drained = on_drained
         self._parts: list[Part] = []
         self._queued = False
         self._waiting = False
@@ -229,8 +237,6 @@ class PipeWriter:
         self.lost_bytes = 0
         # When the peer last accepted data, while more is queued for it.
         self.waiting_since = 0.0
-        # Called when a queue that had to wait for the peer is empty again.
-        self.on_drained: Callable[[], None] | None = None
         os.set_blocking(fd, False)
 
     def write(self, *parts: Part) -> None:
@@ -278,8 +284,8 @@ class PipeWriter:
                 self._fail(error)
         if self._was_interrupted and not self._waiting:
             self._was_interrupted = False
-            if not self._closed and self.on_drained is not None:
-                self.on_drained()
+            if not self._closed and self._on_drained is not None:
+                self._on_drained()
 
     @property
     def unread_bytes(self) -> int:
@@ -353,8 +359,8 @@ class PipeWriter:
         if self._was_large:
             self._was_large = False
             trim_soon(self._loop)
-        if self.on_drained is not None:
-            self.on_drained()
+        if self._on_drained is not None:
+            self._on_drained()
 
     def close(self) -> None:
         """Close the descriptor; unsent data is dropped."""

@@ -29,7 +29,6 @@ _MAX_LOGGED_HEAD: Final = 300
 class DescriptorLink:
     """Messages from one descriptor, messages to another."""
 
-    writer_type: type[PipeWriter] = PipeWriter
     # The origin of the messages, for the audit.
     peer = "stdio"
 
@@ -52,10 +51,16 @@ class DescriptorLink:
     def start(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._lines = LineFeed(self._limit, receiver)
-        self._writer = self.writer_type(self._batch, self._write_fd, self._write_failed)
+        self._writer = self._make_writer()
         self._reader = PipeReader(self._batch, self._read_fd, self._feeder(self._lines), self._ended)
         widen(self._write_fd)
-        self._writer.on_drained = self._reader.resume
+
+    def _make_writer(self) -> PipeWriter:
+        return PipeWriter(self._batch, self._write_fd, self._write_failed, self._on_drained)
+
+    def _on_drained(self) -> None:
+        """The client has read everything."""
+        self._reader.resume()
 
     def _feeder(self, lines: LineFeed) -> Callable[[bytes], asyncio.Future[None] | None]:
         """The function that processes data that was read."""

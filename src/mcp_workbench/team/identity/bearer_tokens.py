@@ -66,7 +66,7 @@ class BearerTokens:
         self._known: dict[bytes, Verified] = {}
         self._rejected: dict[bytes, tuple[TokenRejection, float]] = {}
         for each in jwts:
-            each.keys.on_withdrawn = partial(self.forget, each.settings.issuer)
+            each.keys.on_withdrawn.append(partial(self.forget, each.settings.issuer))
 
     def recognise(
         self, token: str, sender: Callable[[], PresentingPeer] = PresentingPeer

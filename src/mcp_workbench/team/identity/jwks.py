@@ -68,7 +68,7 @@ class IssuerKeys:
         self._under_way: asyncio.Future[None] | None = None
         self.problem = ""
         # Called when a known key has been withdrawn.
-        self.on_withdrawn: Callable[[], None] = lambda: None
+        self.on_withdrawn: list[Callable[[], None]] = []
 
     @property
     def are_known(self) -> bool:
@@ -162,7 +162,8 @@ class IssuerKeys:
         withdrawn = not self._thumbprints <= thumbprints
         self._keys, self._thumbprints, self._fetched_at = keys, thumbprints, self._now()
         if withdrawn:
-            self.on_withdrawn()
+            for use in self.on_withdrawn:
+                use()
 
 
 async def fetch_metadata(issuer: str, fetch: Fetch) -> dict[str, Any]:
