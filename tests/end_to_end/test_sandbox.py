@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -83,6 +85,53 @@ async def test_nothing_is_left_in_a_sandbox_when_the_workbench_is_killed(workben
         assert len(started) >= 2
         client.process.kill()
         await eventually(lambda: not any(map(alive, started)), what="the end of all servers")
+
+
+# Leaves its session, its parent and its environment, and gives itself other limits as far as it may.
+_DAEMON = """
+import os, resource
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        try:
+            hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+            resource.setrlimit(resource.RLIMIT_RTTIME, (hard, hard))
+        except (ValueError, OSError):
+            pass
+        os.dup2(os.open("/dev/null", os.O_RDWR), 1)
+        script = 'echo $$ >"$1.tmp" && mv "$1.tmp" "$1"; while :; do sleep 600; done'
+        os.execve("/bin/sh", ["sh", "-c", script, "sh", WRITTEN], {"PATH": "/usr/bin:/bin"})
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_not_even_a_daemon_that_hides_is_left_when_the_workbench_is_killed(
+    workbench: Workbench, profile: str
+) -> None:
+    written = workbench.folder / "work" / "daemon"
+    (workbench.folder / "server").mkdir()
+    script = workbench.folder / "server" / "server.py"
+    source = Path(__file__).with_name("fetching_server.py").read_text()
+    before, after = source.split("TOOL =")
+    script.write_text(f"{before}\nWRITTEN = {str(written)!r}\n{_DAEMON}\nTOOL ={after}")
+    entry: Json = {
+        "command": "/usr/bin/python3",
+        "args": [str(script), str(workbench.folder / "work")],
+        "sandbox": profile,
+    }
+    async with workbench.serving({"box": {"hiding": entry}}, expect_exit=False) as client:
+        assert unavailable(await open_toolbox(client, "box")) == {}
+        await eventually(written.exists, what="the daemon")
+        daemon = int(written.read_text())
+        try:
+            assert alive(daemon)
+            client.process.kill()
+            await eventually(lambda: not alive(daemon), what="the end of the daemon")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(daemon, signal.SIGKILL)
 
 
 async def test_a_server_that_dies_says_its_sandbox_what_it_was_denied_and_what_to_try(workbench: Workbench) -> None:

@@ -17,6 +17,7 @@ from mcp_workbench.engine.transport.confinement import start_confined
 # One that every user can start.
 PYTHON = "/usr/bin/python3"
 OWNER = Owner("/config.json", "box", "")
+NETLINK_USERSOCK = 2
 SCRIPT = Path(__file__).with_name("attacks.py").read_text(encoding="utf-8")
 
 
@@ -40,6 +41,9 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
     abstract.bind(f"\0mcp-workbench-test-{os.getpid()}")
     abstract.listen()
     datagrams.bind(str(folder / "d"))
+    # Of a protocol for messages between processes.
+    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_USERSOCK)
+    netlink.bind((0, 0))
     terminal, its_end = os.openpty()
     other = _home_of_another_server(home)
     # Stays until its input ends.
@@ -54,6 +58,8 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
         "terminal": os.ttyname(its_end),
         "abstract": f"mcp-workbench-test-{os.getpid()}",
         "datagrams": str(folder / "d"),
+        "netlink_protocol": NETLINK_USERSOCK,
+        "netlink_port": netlink.getsockname()[0],
     }
     try:
         found = _attack(folder, sandbox, told)
@@ -63,7 +69,7 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
     finally:
         victim.kill()
         victim.communicate()
-        for each in (receiver, listener, datagrams, named, abstract):
+        for each in (receiver, listener, datagrams, named, abstract, netlink):
             each.close()
         os.close(terminal)
         os.close(its_end)

@@ -74,6 +74,17 @@ def udp() -> None:
         found.sendto(b"secret", ("127.0.0.1", told["port"]))
 
 
+def netlink() -> None:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, told["netlink_protocol"]) as found:
+        found.sendto(b"secret", (told["netlink_port"], 0))
+
+
+def without_its_tag() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
+    # Not `resource.setrlimit`, which raises another error than the others.
+    called("setrlimit", resource.RLIMIT_RTTIME, (ctypes.c_ulong * 2)(hard % 2**64, hard % 2**64))
+
+
 def listen() -> None:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -182,6 +193,8 @@ ATTACKS: dict[str, Callable[[], object]] = {
     "connect to an abstract socket": lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + told["abstract"]),
     "send a datagram from a pair": datagram_of_a_pair,
     "send a datagram from a raw pair": datagram_of_a_raw_pair,
+    "send by netlink": netlink,
+    "take off the tag of its workbench": without_its_tag,
     "read the user's terminal": lambda: os.close(os.open(told["terminal"], os.O_RDONLY | os.O_NOCTTY)),
     "read the environment of a sibling": lambda: read(f"/proc/{victim}/environ"),
     "read the memory of a sibling": lambda: os.close(os.open(f"/proc/{victim}/mem", os.O_RDONLY)),

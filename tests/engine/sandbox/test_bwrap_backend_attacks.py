@@ -14,11 +14,11 @@ from mcp_workbench.engine.transport import landlock
 from tests.engine.sandbox.attack_runner import PYTHON
 from tests.engine.sandbox.test_thread_backend_attacks import (
     FILES,
+    LOCAL_SOCKETS,
     MEANT,
     NETWORK,
     NOT_STOPPED,
     RESOURCES,
-    UNIX_SOCKETS,
     succeeding,
 )
 
@@ -42,7 +42,7 @@ def has_landlock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 def test_guard_keeps_a_server_from_other_processes_and_privileges(has_landlock: bool) -> None:
     reached = set() if has_landlock else {"connect to an abstract socket"}
-    everything_else = MEANT | NOT_STOPPED | NETWORK | FILES | UNIX_SOCKETS | RESOURCES | reached
+    everything_else = MEANT | NOT_STOPPED | NETWORK | FILES | LOCAL_SOCKETS | RESOURCES | reached
     # It has process numbers of its own.
     assert succeeding(SandboxConfig(profile="guard", backend="bwrap")) == everything_else - {
         "read the command line of a sibling"

@@ -47,6 +47,12 @@ def test_only_ordinary_sockets_can_be_made() -> None:
     conditions = [args for name, args in allowed(narrowed(ENGINES)) if name == "socket"]
     families = [each[0]["value"] for each in conditions]  # type: ignore[index]
     assert families == [seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK]
+    assert conditions[-1][1] == {  # type: ignore[index]
+        "index": 2,
+        "op": "SCMP_CMP_EQ",
+        "value": seccomp.NETLINK_ROUTE,
+        "valueTwo": 0,
+    }
 
 
 @pytest.mark.parametrize(("usual", "other"), [(38, 1), (1, 38), (None, 38)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import struct
 
 import pytest
@@ -10,6 +11,8 @@ from mcp_workbench.engine.transport import seccomp
 from mcp_workbench.engine.transport.seccomp import ARCHITECTURES, EACCES, ENOSYS, EPERM, filter_program
 
 ALLOWED = 0
+NETLINK_USERSOCK = 2
+NETLINK_SOCK_DIAG = 4
 MACHINES = sorted(ARCHITECTURES)
 
 
@@ -55,7 +58,19 @@ def test_reaching_into_others_is_refused_and_ordinary_calls_pass(machine: str) -
     assert decided(program, audit, calls["prlimit64"], 4711, 7, 1) == EPERM
     assert decided(program, audit, calls["prlimit64"], 4711, 7, 1 << 32) == EPERM
     assert decided(program, audit, calls["socket"], seccomp.AF_UNIX, 1) == ALLOWED
+    assert decided(program, audit, calls["socket"], seccomp.AF_NETLINK, 3, NETLINK_SOCK_DIAG) == ALLOWED
     assert decided(program, audit, 1) == ALLOWED
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_limit_that_tells_whose_server_it_is_cannot_be_changed(machine: str) -> None:
+    audit, calls = ARCHITECTURES[machine]
+    program = filter_program(None, machine)
+    for pid in (0, 4711):
+        assert decided(program, audit, calls["prlimit64"], pid, resource.RLIMIT_RTTIME, 0) == ALLOWED
+        assert decided(program, audit, calls["prlimit64"], pid, resource.RLIMIT_RTTIME, 1) == EPERM
+    assert decided(program, audit, calls["setrlimit"], resource.RLIMIT_RTTIME, 1) == EPERM
+    assert decided(program, audit, calls["setrlimit"], resource.RLIMIT_NOFILE, 1) == ALLOWED
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -74,6 +89,10 @@ def test_only_the_families_that_are_named_can_be_created(machine: str) -> None:
     assert decided(program, audit, calls["socket"], seccomp.AF_INET, 2) == ALLOWED
     assert decided(program, audit, calls["socket"], seccomp.AF_INET6, 1) == EACCES
     assert decided(program, audit, calls["socket"], seccomp.AF_UNIX, 1) == EACCES
+    # Which addresses there are, and nothing that reaches other processes.
+    assert decided(program, audit, calls["socket"], seccomp.AF_NETLINK, 3, 0) == ALLOWED
+    for protocol in (NETLINK_USERSOCK, NETLINK_SOCK_DIAG):
+        assert decided(program, audit, calls["socket"], seccomp.AF_NETLINK, 3, protocol) == EACCES
     # A pair of streams, one of datagrams with flags, and raw ones, which are datagrams too.
     assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 1) == ALLOWED
     assert decided(program, audit, calls["socketpair"], seccomp.AF_UNIX, 2 | 0o2000000) == EACCES

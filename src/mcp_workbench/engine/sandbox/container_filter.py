@@ -15,7 +15,6 @@ _ALLOW: Final = "SCMP_ACT_ALLOW"
 _ERROR: Final = "SCMP_ACT_ERRNO"
 # What a container has by itself: its Unix sockets are in its own files, or were named.
 _FAMILIES: Final = (seccomp.AF_UNIX, seccomp.AF_INET, seccomp.AF_INET6)
-_NETLINK_AUDIT: Final = 9
 
 
 def narrowed(profile: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,7 +36,7 @@ def narrowed(profile: Mapping[str, Any]) -> dict[str, Any]:
     rules.append(_allowed("clone", (0, "SCMP_CMP_MASKED_EQ", seccomp.NEW_NAMESPACES, 0)))
     rules += (_allowed("socket", (0, "SCMP_CMP_EQ", family, 0)) for family in _FAMILIES)
     netlink = (0, "SCMP_CMP_EQ", seccomp.AF_NETLINK, 0)
-    rules.append(_allowed("socket", netlink, (2, "SCMP_CMP_NE", _NETLINK_AUDIT, 0)))
+    rules.append(_allowed("socket", netlink, (2, "SCMP_CMP_EQ", seccomp.NETLINK_ROUTE, 0)))
     return {**profile, "syscalls": rules}
 
 

@@ -2,8 +2,8 @@
 
 Resource limits are inherited by fork and exec, and no program touches `RLIMIT_RTTIME`, how long a real-time process may
 compute without a pause: it is unlimited by default, irrelevant to other processes, and has room for nineteen digits.
-Ours are twelve for a workbench and six for a server. A process can remove it, but none does so by accident, unlike an
-environment variable, which daemons lose when they start with a clean environment.
+Ours are twelve for a workbench and six for a server. A daemon that starts with a clean environment keeps it, and where
+system calls are filtered nobody can take it off (`seccomp`).
 
 Linux only; elsewhere processes are not tagged. Owns the numbers. Knows nothing about what is done to tagged processes.
 """

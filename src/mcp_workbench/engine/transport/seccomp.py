@@ -20,8 +20,10 @@ ENOSYS: Final = 38
 AF_UNIX: Final = 1
 AF_INET: Final = 2
 AF_INET6: Final = 10
-# Which interfaces and addresses there are: `getaddrinfo` asks. Nothing can be sent with it.
+# Which interfaces and addresses there are: `getaddrinfo` asks, by the first protocol. With that one nothing can be sent
+# to other processes; another one is made for it.
 AF_NETLINK: Final = 16
+NETLINK_ROUTE: Final = 0
 
 # Offsets in `struct seccomp_data`. Arguments have 64 bits; all that we look at fit into the lower half.
 _NUMBER: Final = 0
@@ -43,6 +45,8 @@ NEW_NAMESPACES: Final = 0x7E020000
 # Types characters into a terminal as if the user had, and the same for the console.
 _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
+# What tells the processes of a server from all others (`process_tag`). `RLIMIT_RTTIME`, which no other program uses.
+_TAG_LIMIT: Final = 15
 _SOCK_TYPE_MASK: Final = 0xF
 _SOCK_DGRAM: Final = 2
 _SOCK_RAW: Final = 3
@@ -131,6 +135,7 @@ ARCHITECTURES: Final = {
             "process_vm_readv": 310,
             "process_vm_writev": 311,
             "kcmp": 312,
+            "setrlimit": 160,
             "prlimit64": 302,
             "finit_module": 313,
             "bpf": 321,
@@ -180,6 +185,7 @@ ARCHITECTURES: Final = {
             "process_vm_readv": 270,
             "process_vm_writev": 271,
             "kcmp": 272,
+            "setrlimit": 164,
             "prlimit64": 261,
             "finit_module": 273,
             "bpf": 280,
@@ -224,10 +230,18 @@ def filter_program(
         for half in (0, 4)
         for each in (*_load(_ARGUMENT + 8 * 2 + half), *_when(_JUMP_ANY_BIT, _ALL_BITS, [_error(EPERM)]))
     ]
-    of_others = [*_argument(0), *_when(_JUMP_EQUAL, 0, [_allow()]), *new_limits, _allow()]
+    tag = _when(_JUMP_EQUAL, _TAG_LIMIT, [*new_limits, _allow()])
+    of_others = [*_argument(1), *tag, *_argument(0), *_when(_JUMP_EQUAL, 0, [_allow()]), *new_limits, _allow()]
     code += _when(_JUMP_EQUAL, calls["prlimit64"], of_others)
+    tag = _when(_JUMP_EQUAL, _TAG_LIMIT, [_error(EPERM)])
+    code += _when(_JUMP_EQUAL, calls["setrlimit"], [*_argument(0), *tag, _allow()])
     if families is not None:
-        allowed = [each for family in sorted(families) for each in _when(_JUMP_EQUAL, family, [_allow()])]
+        addresses = [*_argument(2), *_when(_JUMP_EQUAL, NETLINK_ROUTE, [_allow()]), _error(EACCES)]
+        allowed = [
+            each
+            for family in sorted(families)
+            for each in _when(_JUMP_EQUAL, family, addresses if family == AF_NETLINK else [_allow()])
+        ]
         code += _when(_JUMP_EQUAL, calls["socket"], [*_argument(0), *allowed, _error(EACCES)])
         if AF_UNIX not in families:
             # A pair is connected to itself alone, but datagrams of one can be sent to any other address.
