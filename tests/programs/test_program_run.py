@@ -150,6 +150,9 @@ async def test_it_costs_one_tool_of_at_most_95_tokens_and_changes_no_other(tmp_p
         ("x = [1,", "line 1", "SyntaxError"),
         ("def f():\n    yield 1\n", "line 2", "append to a list"),
         ("import statistics", "line 1", "there are json"),
+        ("sorted('ab', key=lambda p: call('dev/fs/read', path=p))", "line 1", "in a loop or a comprehension"),
+        ("class Failed(Exception): pass", "line 1", "use functions"),
+        ("call()", "line 1", "TypeError: call() missing"),
     ],
 )
 async def test_an_error_names_the_line_and_the_cause(tmp_path: Path, code: str, line: str, cause: str) -> None:
@@ -163,8 +166,21 @@ async def test_an_error_says_what_was_done_before(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), programs=True) as seen:
         code = "print('begun')\nfor p in ['a', 'b', 'bad', 'c']:\n    call('dev/fs/read', path=p)"
         result = await run(seen, code)
-        assert text_of(result).startswith("begun\n")
-        assert text_of(result).endswith("\nDone before: 2 calls (dev/fs/read ×2)\nFailed: 1 call (dev/fs/read ×1)")
+        assert text_of(result).splitlines()[2:] == [
+            "Done before: 2 calls (dev/fs/read ×2)",
+            "Failed: 1 call (dev/fs/read ×1)",
+            "Printed before:",
+            "begun",
+        ]
+
+
+@pytest.mark.parametrize("after", ["1 / 0", "call('dev/fs/read', path='a')"])
+async def test_what_a_program_had_printed_hides_no_error(tmp_path: Path, after: str) -> None:
+    async with workbench_with(tmp_path, boxes(), programs={"calls": 1}) as seen:
+        result = await run(seen, f"call('dev/fs/read', path='a')\nprint('word ' * 12_000)\n{after}")
+        said = text_of(result)
+        assert result["isError"] is True and f"line 3: `{after}`" in said and "Done before: 1 call" in said
+        assert len(said) < 20_000 and "workbench://results/" in said, "within its budget, like any answer"
 
 
 async def test_a_failed_call_raises_and_may_be_caught(tmp_path: Path) -> None:
@@ -279,6 +295,7 @@ async def test_cancelling_ends_the_program_and_its_call(tmp_path: Path) -> None:
         ("import time\nwhile True: time.sleep(0.1)", {"seconds": 0.5}, "0.5 s, the longest allowed"),
         ("while True: pass", {"seconds": 0.5}, "0.5 s, the longest allowed"),
         ("x = 'a' * 10**9", {}, "64 MiB, the most allowed"),
+        ("{n: str(n) for n in range(10**9)}", {}, "64 MiB, the most allowed"),
         ("while True: print('xxxxxxxxxxxxxxx')", {}, "64 KiB, the most allowed"),
         ("#" * 70_000, {}, "64 KiB"),
     ],
@@ -323,6 +340,14 @@ async def test_computing_is_limited_by_itself(tmp_path: Path, monkeypatch: pytes
         assert "the program has computed for 0.5 s, the longest allowed" in said
 
 
+async def test_a_program_that_prints_too_much_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_run, "MAX_CPU_SECONDS", 300.0)
+    async with workbench_with(tmp_path, boxes(), programs={"seconds": 300}) as seen:
+        # Computing on takes it to another limit: the time for which its client waits.
+        said = text_of(await run(seen, "find('a')\nprint('x' * 70_000)\nwhile True: pass"))
+        assert "after line 1: `find('a')`\nthe program prints more than 64 KiB, the most allowed\n" in said
+
+
 async def test_one_sleep_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_run, "MAX_SLEEP", 0.0)
     async with workbench_with(tmp_path, boxes(), programs=True) as seen:
@@ -346,10 +371,11 @@ async def test_a_program_that_makes_too_many_calls_is_told_where_and_what_it_had
             "print('begun')\nfor p in 'abc':\n    try:\n        call('dev/fs/read', path=p)\n    except Exception: pass"
         )
         assert text_of(await run(seen, code)).splitlines() == [
-            "begun",
             "line 4: `call('dev/fs/read', path=p)`",
             "the program has made 2 calls, the most allowed (`programs.calls`)",
             "Done before: 2 calls (dev/fs/read ×2)",
+            "Printed before:",
+            "begun",
         ]
 
 
@@ -395,13 +421,14 @@ async def test_a_call_in_flight_when_the_time_is_over_may_have_been_carried_out(
             await asyncio.sleep(0.001)
         watched[0].bound.reschedule(0.0)
         said = text_of(await waiting).splitlines()
-        assert "the longest allowed (`callSeconds` of `clients`" in said[2], "nothing is known of the client"
+        assert "the longest allowed (`callSeconds` of `clients`" in said[1], "nothing is known of the client"
         assert said == [
-            "begun",
             "line 4: `call('dev/fs/delete', path='b')`",
-            said[2],
+            said[1],
             "Done before: 1 call (dev/fs/read ×1)",
             "In flight: dev/fs/delete, which was cancelled and may have been carried out",
+            "Printed before:",
+            "begun",
         ]
         assert len(server.cancelled) == 1
 
@@ -422,8 +449,8 @@ async def test_a_program_whose_time_is_over_is_told_how_far_it_came(
             await asyncio.sleep(0.001)
         watched[0].bound.reschedule(0.0)
         said = text_of(await waiting).splitlines()
-        assert said[:2] == ["begun", where]
-        assert "the longest allowed" in said[2]
+        assert said[0] == where and said[-1] == "begun"
+        assert "the longest allowed" in said[1]
 
 
 def test_a_program_ends_before_its_client_gives_up() -> None:

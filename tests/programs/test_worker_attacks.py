@@ -108,6 +108,9 @@ class Worker:
             if "printed" in message:
                 printed += message["printed"]
                 continue
+            if "limit" in message:
+                # Upon which the workbench ends the worker.
+                continue
             self.calls += 1
             self.send({"value": None})
         return {**message, "printed": printed}

@@ -51,6 +51,8 @@ _MAX_TOLD_SOURCE: Final = 200
 _INSTEAD: Final = {
     "yield": "append to a list and return it",
     "'del'": "assign None, or build a new value without it",
+    "cannot suspend": "make calls in a loop or a comprehension, not in a function for `map`, `filter` or `sorted`",
+    "class inheritance": "use functions, dicts, or a class of its own",
     "No module named": "there are json, re, csv, datetime, math, collections, itertools, functools, hashlib and time",
 }
 
@@ -138,18 +140,18 @@ class Programs:
             return error_result(failure_text(error))
         is_in_order = False
         try:
-            end = await run.through(worker, began)
+            said = run.said(await run.through(worker, began))
             is_in_order = True
         except LimitReached as error:
-            return error_result(run.stopped(str(error)))
+            said = run.stopped(str(error)), True
         except WorkerEnded:
-            return error_result(run.stopped("the interpreter ended unexpectedly"))
+            said = run.stopped("the interpreter ended unexpectedly"), True
         finally:
             if is_in_order:
                 self.pool.give_back(worker)
             else:
                 self.pool.end(worker)
-        return await run.answer(end, decision.result_budget or DEFAULT_ANSWER_TOKENS)
+        return await run.answer(*said, decision.result_budget or DEFAULT_ANSWER_TOKENS)
 
 
 class ProgramRun:
@@ -221,6 +223,8 @@ class ProgramRun:
             if "printed" in message:
                 self._printed += str(message["printed"])
                 continue
+            if "limit" in message:
+                raise LimitReached(f"the program prints more than {MAX_PRINTED_BYTES // 1024} KiB, the most allowed")
             self._line, self._is_there = message.get("line"), True
             if "sleep" in message:
                 seconds = float(message["sleep"])
@@ -285,14 +289,16 @@ class ProgramRun:
     # ── the answer ──
 
     def failed(self, why: str) -> str:
-        """The text of an error: what it had printed, the cause, and what was done before."""
+        """The text of an error: the cause, what was done before, and what it had printed. That comes last: it may be
+        long, and of a long text the beginning is shown."""
         done = [
             f"Done before: {_counted(self._done)}" if self._done else "Done before: no calls",
             f"Failed: {_counted(self._failed)}" if self._failed else "",
         ]
         if self._inner is not None and self._inner.was_sent:
             done.append(f"In flight: {self._where(self._inner)}, which was cancelled and may have been carried out")
-        return "\n".join(filter(None, (self._printed.rstrip("\n"), why, *done)))
+        printed = self._printed.rstrip("\n")
+        return "\n".join(filter(None, (why, *done, printed and f"Printed before:\n{printed}")))
 
     def stopped(self, why: str) -> str:
         """The same for a program that has not come to an end of its own."""
@@ -305,15 +311,17 @@ class ProgramRun:
             return ""
         return f"line {line}: `{lines[line - 1].strip()[:_MAX_TOLD_SOURCE]}`"
 
-    async def answer(self, end: dict[str, Any], budget: int) -> bytes:
+    def said(self, end: dict[str, Any]) -> tuple[str, bool]:
+        """The text of an answer, and whether it is an error."""
         if "error" in end:
-            text, is_error = self.failed(self._cause(end["error"])), True
-        else:
-            value = end.get("value")
-            text = value if isinstance(value, str) else encode(value).decode()
-            if value is None:
-                text = "" if self._printed else "(no value: end the program with an expression)"
-            text, is_error = (self._printed + text).rstrip("\n"), False
+            return self.failed(self._cause(end["error"])), True
+        value = end.get("value")
+        text = value if isinstance(value, str) else encode(value).decode()
+        if value is None:
+            text = "" if self._printed else "(no value: end the program with an expression)"
+        return (self._printed + text).rstrip("\n"), False
+
+    async def answer(self, text: str, is_error: bool, budget: int) -> bytes:
         result = encode({"content": [{"type": "text", "text": text}], **({"isError": True} if is_error else {})})
         results = self._call.view.face.kept_results()
         assert results is not None
@@ -331,8 +339,6 @@ class ProgramRun:
                 cause = f"the program has computed for {limit:g} s, the longest allowed"
             case "memory":
                 cause = f"the program needs more than {settings.memory} MiB, the most allowed (`programs.memoryMiB`)"
-            case "print":
-                cause = f"the program prints more than {MAX_PRINTED_BYTES // 1024} KiB, the most allowed"
             case "crash":
                 cause = f"the interpreter crashed: {message}"
             case _:

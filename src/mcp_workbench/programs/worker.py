@@ -66,12 +66,12 @@ class Printed:
     def __init__(self, limit: int, channel: Channel) -> None:
         self._left = limit
         self._channel = channel
-        self.is_full = False
 
     def __call__(self, stream: str, text: str) -> None:
         self._left -= len(text.encode(errors="replace"))
         if self._left < 0:
-            self.is_full = True
+            # The interpreter heeds the exception only at the next call or the end, so the workbench ends the program.
+            self._channel.write({"limit": "print"})
             raise PrintLimit
         self._channel.write({"printed": text})
 
@@ -116,6 +116,9 @@ def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
     def find(need: Any) -> Any:
         return channel.ask({"find": str(need)})
 
+    # As a program knows them, for complaints about their arguments.
+    call.__qualname__, find.__qualname__ = "call", "find"
+
     limits = {
         "max_feed_duration_secs": wanted["cpu"],
         "max_memory": wanted["memory"],
@@ -143,8 +146,6 @@ def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, TypeError, RuntimeError) as error:
         # Its value cannot leave the interpreter.
         end = {"error": {"kind": "value", "message": str(error)}}
-    if printed.is_full:
-        end = {"error": {**end.get("error", {}), "kind": "print"}}
     return {"end": end}
 
 
@@ -164,7 +165,7 @@ def _described(error: Any) -> dict[str, Any]:
         described["message"] = f"SyntaxError: {text}"
     if text.startswith("TimeoutError: feed time limit"):
         described["kind"] = "time"
-    elif text.startswith("MemoryError: memory limit"):
+    elif text.startswith("MemoryError: ") and "memory limit" in text:
         described["kind"] = "memory"
     if own:
         described["line"] = own[-1].line
