@@ -272,6 +272,26 @@ def test_a_variable_that_can_load_code_is_refused(kind: str, variable: str, memb
         read(packages=[package(kind, "y", environmentVariables=variables)])
 
 
+@pytest.mark.requirement("cli.add-shown")
+@pytest.mark.parametrize(
+    ("kind", "variable"),
+    [("npm", "NODE_TLS_REJECT_UNAUTHORIZED"), ("npm", "node_extra_ca_certs"), ("pypi", "SSL_CERT_FILE")],
+)
+@pytest.mark.parametrize("member", ["value", "default"])
+def test_a_description_does_not_decide_whose_certificates_a_runner_accepts(
+    kind: str, variable: str, member: str
+) -> None:
+    variables = [{"name": "HTTPS_PROXY", "value": "http://x.example"}, {"name": variable, member: "0"}]
+    with pytest.raises(ConfigError, match=f"sets the variable `{variable}`, which decides whose certificates"):
+        read(packages=[package(kind, "y", environmentVariables=variables)])
+
+
+@pytest.mark.parametrize(("kind", "member"), [("npm", "description"), ("oci", "value")])
+def test_certificates_that_the_user_names_or_a_container_accepts_are_no_fault(kind: str, member: str) -> None:
+    variables = [{"name": "SSL_CERT_FILE", member: "x"}]
+    assert read(packages=[package(kind, "y", environmentVariables=variables)]).ways
+
+
 @pytest.mark.parametrize(("kind", "variable"), [("npm", "DOCKER_HOST"), ("oci", "PYTHONUNBUFFERED"), ("npm", "PATHS")])
 def test_other_variables_are_the_packages_own_affair(kind: str, variable: str) -> None:
     (way,) = read(packages=[package(kind, "y", environmentVariables=[{"name": variable, "value": "x"}])]).ways

@@ -57,6 +57,12 @@ _LOADING_FOR: Final = {
     "oci": ("DOCKER_*", "CONTAINER*", "BUILDAH_*"),
     "nuget": ("NUGET_*", "DOTNET_*"),
 }
+# Variables that decide whose certificates a runner accepts. With a proxy beside them, the registry that it asks is
+# somebody else's. A user may have reasons to set them; a description has none.
+_TRUSTING: Final = frozenset(
+    "NODE_TLS_REJECT_UNAUTHORIZED NODE_EXTRA_CA_CERTS SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE "
+    "CURL_CA_BUNDLE".split()
+)
 # The options of npx and bunx that a description may set. npm takes every setting as an option, also abbreviated, and
 # some of those run code (`--call`, `--node-options`, `--script-shell`).
 _NPM_OPTIONS: Final = frozenset(
@@ -104,6 +110,12 @@ def loads_code(variable: str, kind: str | None = None) -> bool:
         name == each or (each.endswith("*") and name.startswith(each[:-1]))
         for each in (*_LOADING, *(_LOADING_FOR[kind] if kind else ()))
     )
+
+
+def changes_trust(variable: str, kind: str) -> bool:
+    """Whether a runner that is given this variable may take somebody else's registry for the usual one. Images are
+    fetched by a service, which has variables of its own."""
+    return variable.upper() in _TRUSTING and kind != "oci"
 
 
 def fault_of_option(program: str, word: str, *, has_value: bool) -> str | None:

@@ -222,6 +222,9 @@ def _fault(package: _Package, program: str) -> str | None:
             return f"sets a variable that cannot be one, `{one.name}`"
         if package_rules.loads_code(one.name, kind):
             return f"sets the variable `{one.name}`, which can load other code"
+        is_set = one.value is not None or one.default is not None
+        if is_set and package_rules.changes_trust(one.name, kind):
+            return f"sets the variable `{one.name}`, which decides whose certificates `{program}` accepts"
     for one in package.runtime_arguments:
         word = one.name if one.is_named else one.value or one.value_hint
         if fault := package_rules.fault_of_option(program, word, has_value=one.is_named and one.value != ""):
