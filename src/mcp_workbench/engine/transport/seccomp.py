@@ -46,7 +46,7 @@ NEW_NAMESPACES: Final = 0x7E020000
 _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
 # What tells the processes of a server from all others (`process_tag`). `RLIMIT_RTTIME`, which no other program uses.
-_TAG_LIMIT: Final = 15
+_TAG_RESOURCE: Final = 15
 _SOCK_TYPE_MASK: Final = 0xF
 _SOCK_DGRAM: Final = 2
 _SOCK_RAW: Final = 3
@@ -230,10 +230,10 @@ def filter_program(
         for half in (0, 4)
         for each in (*_load(_ARGUMENT + 8 * 2 + half), *_when(_JUMP_ANY_BIT, _ALL_BITS, [_error(EPERM)]))
     ]
-    tag = _when(_JUMP_EQUAL, _TAG_LIMIT, [*new_limits, _allow()])
+    tag = _when(_JUMP_EQUAL, _TAG_RESOURCE, [*new_limits, _allow()])
     of_others = [*_argument(1), *tag, *_argument(0), *_when(_JUMP_EQUAL, 0, [_allow()]), *new_limits, _allow()]
     code += _when(_JUMP_EQUAL, calls["prlimit64"], of_others)
-    tag = _when(_JUMP_EQUAL, _TAG_LIMIT, [_error(EPERM)])
+    tag = _when(_JUMP_EQUAL, _TAG_RESOURCE, [_error(EPERM)])
     code += _when(_JUMP_EQUAL, calls["setrlimit"], [*_argument(0), *tag, _allow()])
     if families is not None:
         addresses = [*_argument(2), *_when(_JUMP_EQUAL, NETLINK_ROUTE, [_allow()]), _error(EACCES)]
