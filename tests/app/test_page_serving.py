@@ -452,6 +452,7 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
             ("two", "write", "new"),
         ]
         assert "Writes." in changes[1]["after"] and changes[1]["before"] is None
+        assert all(each["isKnown"] for each in changes), "nothing was accepted before"
         wanted = {"toolbox": "box", "server": "two", "item": "write", "seen": changes[1]["hash"]}
         assert (await browser.post("/api/lock/accept", {**wanted, "item": "none"})).status == 404
         for seen in (None, changes[0]["hash"]):
@@ -459,7 +460,11 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
         assert len((await browser.get("/api/lock")).json["changes"]) == 2, "nothing that was not seen is accepted"
         assert (await browser.post("/api/lock/accept", wanted)).json == {"accepted": ["write"]}
         assert [each["item"] for each in (await browser.get("/api/lock")).json["changes"]] == ["read"]
-        assert "write" in (tmp_path / "workbench.lock").read_text()
+        lock = tmp_path / "workbench.lock"
+        assert "write" in lock.read_text()
+        lock.write_text(lock.read_text().replace(wanted["seen"], "sha256:" + "0" * 64))
+        changed = (await browser.get("/api/lock")).json["changes"][-1]
+        assert (changed["item"], changed["before"], changed["isKnown"]) == ("write", None, False)
 
 
 async def test_what_a_lock_only_warns_of_waits_for_a_person_too(
@@ -515,6 +520,9 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         # Nothing was listed for this user yet, which is not the same as nothing.
         assert (state["toolboxes"][0]["tools"], state["toolboxes"][0]["tokens"]) == (None, None)
         assert machine == (None, None, None) and str(tmp_path) not in json.dumps(state)
+        tokens = (await browser.get("/api/tokens")).json
+        assert (tokens["full"], tokens["saved"], tokens["unlisted"]) == (None, None, 1)
+        assert [(each["full"], each["shown"]) for each in tokens["perToolbox"]] == [(None, None)]
         theirs = await browser.get("/api/events")
         await event(theirs, "state")
         bobs = browser.cookie, browser.csrf
@@ -530,7 +538,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         server = {"toolbox": "box", "server": "two"}
         about = (await browser.get("/api/server?toolbox=box&server=two")).json
         assert about["log"] == [] and about["calls"] is None and about["memory"] is None
-        assert about["dayTimes"] == {"p50": None, "p95": None}
+        assert about["histogram"] is None and about["day"] is None and about["dayTimes"] is None
         assert all((each["client"], each["folder"], each["pid"]) == ("", None, None) for each in about["copies"])
         assert (await browser.get("/api/server?toolbox=box&server=one")).status == 404
         assert (await browser.post("/api/server", {**server, "do": "stop"})).status == 403
@@ -546,6 +554,26 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert (way["how"], entry["url"]) == ("http", "http://127.0.0.1:8420/mcp") and "<your key" in str(entry)
         audit = (await browser.get("/api/audit")).json
         assert audit["verified"] is None and all(each["principal"] == "bob" for each in audit["lines"])
+        assert "your own lines" in audit["why"] and str(tmp_path) not in audit["why"]
+
+
+async def test_what_servers_offered_a_user_before_a_restart_is_shown_at_first_look(
+    tmp_path: Path, cache_folder: Path
+) -> None:
+    async with endpoint(tmp_path, boxes()) as browser:
+        await browser.agent.open(toolbox_name="box")
+        # Lists are written in a thread.
+        while len(list(cache_folder.rglob("*.json"))) < 2:
+            await asyncio.sleep(0.01)
+    async with endpoint(tmp_path, boxes()) as browser:
+        await browser.sign_in("key-of-ada")
+        (box,) = (await browser.state())["toolboxes"]
+        assert box["tools"] == 2 and box["tokens"] > 0
+        tokens = (await browser.get("/api/tokens")).json
+        assert (tokens["full"], tokens["unlisted"]) == (box["tokens"], 0)
+        await browser.sign_in("key-of-bob")
+        (box,) = (await browser.state())["toolboxes"]
+        assert box["tools"] is None, "another user's"
 
 
 async def test_others_are_told_why_a_server_failed_without_what_it_wrote(tmp_path: Path) -> None:

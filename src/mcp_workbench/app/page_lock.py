@@ -48,6 +48,8 @@ def changes(target: LockTarget, entries: Iterable[ServerEntry]) -> list[dict[str
                     "item": each.name,
                     "what": each.how,
                     "hash": now.hashes(each.kind).get(each.name),
+                    # The lock file has hashes alone.
+                    "isKnown": hash is None or before is not None,
                     "before": None if before is None else before.decode(errors="backslashreplace"),
                     "after": None if after is None else bytes(after).decode(errors="backslashreplace"),
                     "difference": list(each.lines),

@@ -36,7 +36,7 @@ from mcp_workbench.engine.economy.costs import definition_tokens
 from mcp_workbench.engine.economy.tokens import tokens
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
-from mcp_workbench.engine.observe.call_figures import BOUNDS, Histogram, ServerTotals
+from mcp_workbench.engine.observe.call_figures import BOUNDS, ServerTotals
 from mcp_workbench.engine.observe.call_record import CallRecord
 from mcp_workbench.engine.observe.ended_calls import EndedCalls
 from mcp_workbench.engine.printable import one_line
@@ -71,6 +71,7 @@ _KIND_NAMES: Final = {"tools": "tool", "prompts": "prompt", "resources": "resour
 _SHOWN_KINDS: Final = tuple(_KIND_NAMES)
 NOT_WAITING: Final = "no call waits under this id: it has expired, or its client has answered"
 NOT_YOURS: Final = "only the user who runs the workbench may do that"
+OWN_LINES: Final = "you see your own lines; whoever runs the workbench can verify all of them"
 NOT_A_PERSON: Final = (
     "this page was opened by a process that cannot be told from a server's (it runs with no_new_privs), and servers "
     "must not approve"
@@ -428,16 +429,20 @@ class WorkbenchOnPage:
     def server(self, user: PageUser, toolbox: str, server: str) -> Json:
         place = self._find(user, toolbox, server)
         totals = self._figures.totals().by_server().get((toolbox, server)) if user.is_owner else None
+        found = self._row(user, (toolbox, server), place, totals)
+        if not user.is_owner:
+            # Figures are of all users.
+            return {**found, "log": [], "histogram": None, "dayTimes": None, "day": None}
         counts = None if totals is None else totals.durations.counts
-        times = self._figures.day_durations(toolbox, server) if user.is_owner else Histogram()
+        times = self._figures.day_durations(toolbox, server)
         return {
-            **self._row(user, (toolbox, server), place, totals),
-            "log": self._lines(place, MAX_SHOWN_LOG_LINES) if user.is_owner else [],
+            **found,
+            "log": self._lines(place, MAX_SHOWN_LOG_LINES),
             "histogram": {"bounds": list(BOUNDS), "counts": counts or [0] * (len(BOUNDS) + 1)},
             "dayTimes": {"p50": times.quantile(0.5), "p95": times.quantile(0.95)},
             "day": [
                 {"at": each.at, "calls": each.calls, "errors": each.errors, "memory": each.memory}
-                for each in (self._figures.day(toolbox, server) if user.is_owner else ())
+                for each in self._figures.day(toolbox, server)
             ],
         }
 
@@ -499,10 +504,14 @@ class WorkbenchOnPage:
 
     # ── tools ──
 
-    async def tools(self, user: PageUser) -> list[Json]:
-        found: dict[tuple[str, str, str, str], Json] = {}
+    async def load(self, user: PageUser) -> None:
         for gateway in self._gateways():
-            await gateway.lists.load(gateway.catalog.entries())
+            own = gateway.face if user.is_owner else gateway.gate.whole_face_of(user.principal)
+            await gateway.lists.load(own.catalog.entries())
+
+    async def tools(self, user: PageUser) -> list[Json]:
+        await self.load(user)
+        found: dict[tuple[str, str, str, str], Json] = {}
         for catalog in self._catalogs(user):
             for entry in catalog.entries():
                 for kind in _SHOWN_KINDS:
@@ -550,21 +559,32 @@ class WorkbenchOnPage:
             client.close()
         return {"id": noticed.id, **answer, "seconds": round(time.monotonic() - began, 6)}
 
-    def tokens(self, user: PageUser) -> Json:
-        boxes: dict[str, int] = {}
+    async def tokens(self, user: PageUser) -> Json:
+        await self.load(user)
+        # None: no server of it has been listed, so nothing is known of it.
+        boxes: dict[str, int | None] = {}
+        places: set[tuple[str, str]] = set()
+        listed_places: set[tuple[str, str]] = set()
         for catalog in self._catalogs(user):
-            boxes = {**self._tokens.of_toolboxes(catalog), **boxes}
+            counted = self._tokens.of_toolboxes(catalog)
+            for name, servers in catalog.toolboxes.items():
+                places |= {(name, server) for server in servers}
+                listed = {(name, server) for server, entry in servers.items() if entry.offer is not None}
+                listed_places |= listed
+                if boxes.get(name) is None:
+                    boxes[name] = counted[name] if listed else None
         gateway = self._gateways()[0] if self._gateways() else None
         shown = None
         opened: dict[str, int | None] = {}
         for each in self._gateways():
             face = _face(each, user)
-            opened = {name: _opened_tokens(face, name) for name in face.catalog.toolboxes} | opened
+            listed_boxes = (name for name in face.catalog.toolboxes if boxes.get(name) is not None)
+            opened = {name: _opened_tokens(face, name) for name in listed_boxes} | opened
             if each is gateway:
                 view = each.router.views.of_principal(user.principal)
-                listed = sum(map(definition_tokens, face.definitions(view, "tools")))
-                shown = listed + tokens(face.instructions(view))
-        full = sum(boxes.values())
+                shown = sum(map(definition_tokens, face.definitions(view, "tools"))) + tokens(face.instructions(view))
+        known = [each for each in boxes.values() if each is not None]
+        full = sum(known) if known else None
         # These are of all users.
         saved = self._figures.saved if user.is_owner else {}
         over: dict[float, int] = {}
@@ -575,7 +595,8 @@ class WorkbenchOnPage:
             "face": None if gateway is None else gateway.face.name,
             "full": full,
             "shown": shown,
-            "saved": None if shown is None else max(0, full - shown),
+            "saved": None if shown is None or full is None else max(0, full - shown),
+            "unlisted": len(places - listed_places),
             "perToolbox": [
                 {"name": name, "full": each, "shown": opened.get(name), "saved": saved.get(name)}
                 for name, each in boxes.items()
@@ -630,7 +651,9 @@ class WorkbenchOnPage:
             return {"lines": [], "verified": None, "why": where, "more": False}
         principal = None if user.is_owner else user.principal
         try:
-            return await aside(partial(read_audits, files, query, before, limit, principal, MAX_VERIFIED_BYTES))
+            read = await aside(partial(read_audits, files, query, before, limit, principal, MAX_VERIFIED_BYTES))
+            # Of the files, others are told nothing.
+            return read if user.is_owner else {**read, "why": OWN_LINES}
         except OSError as error:
             raise Unavailable(500, f"the audit cannot be read: {error.strerror}") from None
 

@@ -479,15 +479,21 @@ def test_decision_about_a_host_is_shown_with_its_server_and_can_be_changed(page:
     assert rows.nth(2).get_by_role("button").count() == 0, "a host that cannot be allowed"
 
 
-def test_others_see_no_controls_and_no_log(browser: Browser, api: ScriptedApi) -> None:
+def test_others_see_no_controls_no_log_and_no_figures_of_all(browser: Browser, api: ScriptedApi) -> None:
     api.state["you"] = {"principal": "guest", "isOwner": False}
+    for server in api.state["servers"]:
+        server |= dict.fromkeys(("calls", "errors", "denied", "running", "p50", "p95", "memory"))
+    status, details = api.answers["GET /api/server"]
+    api.answers["GET /api/server"] = (status, {**details, **dict.fromkeys(("histogram", "day", "dayTimes"))})
     with opened(browser, api.address) as (page, _):
         show(page, "servers")
         page.locator(".servers button").filter(has_text="github").click()
-        page.get_by_role("img", name=re.compile("Latency")).wait_for()
+        page.get_by_text("Figures are of all users, and not shown to you.").wait_for()
 
         assert page.get_by_role("button", name="Restart").count() == 0
         assert page.get_by_role("log").count() == 0
+        # Not that there are none.
+        assert page.get_by_text(re.compile("no calls|nothing yet|(Counted|Figures) since|0 calls")).count() == 0
 
 
 @pytest.mark.parametrize(
@@ -518,6 +524,50 @@ def test_older_audit_lines_follow_those_that_were_seen(page: Page, api: Scripted
     assert shown == [str(each) for each in reversed(numbers)]
     assert page.get_by_text("Chain verified", exact=True).count() == 1
     assert page.get_by_role("button", name="Older lines").count() == 0
+
+
+def test_audit_names_lines_that_are_no_calls(page: Page, api: ScriptedApi) -> None:
+    stamp = {"time": "2026-11-19T14:28:24.816Z"}
+    why = {"decision": "applied", "reason": "the lock file has changed"}
+    lines = [{"number": 1, **stamp, "kind": "audit", "event": "started"}]
+    lines += [{"number": 2, **stamp, "kind": "configuration", **why}]
+    api.answers["GET /api/audit"] = (200, {"lines": lines, "verified": None, "why": "run `this`", "more": False})
+    show(page, "audit")
+    page.get_by_text("Chain not verified: run this").wait_for()
+
+    rows = page.locator(".audit button").all_inner_texts()
+    assert "the lock file has changed" in rows[0] and "configuration" in rows[0] and "audit started" in rows[1]
+
+
+def test_change_of_what_only_its_hash_is_known_of_is_not_said_to_be_new(page: Page, api: ScriptedApi) -> None:
+    changed = {"toolbox": "dev", "server": "github", "what": "tool: changed", "item": "push_files"}
+    fetched = {**changed, "before": None, "isKnown": False, "after": '{"a": 2}'}
+    api.answers["GET /api/lock"] = (200, {"changes": [fetched]})
+    api.change(waiting=[*api.state["waiting"], {**changed, "kind": "definition", "before": None, "after": None}])
+    card = page.get_by_role("article", name="tool: changed dev/github/push_files")
+    card.get_by_text("Only its hash is known.").wait_for()
+
+    assert card.get_by_text("nothing", exact=True).count() == 0 and card.locator("ins").count() == 0
+
+
+def test_tokens_of_servers_that_are_not_listed_are_no_zeros(page: Page, api: ScriptedApi) -> None:
+    status, found = api.answers["GET /api/tokens"]
+    boxes = [{"name": "dev", "full": None, "shown": None, "saved": None}]
+    told = {**found, "full": None, "saved": None, "unlisted": 2, "perToolbox": boxes, "over": []}
+    api.answers["GET /api/tokens"] = (status, told)
+    show(page, "tokens")
+    page.get_by_text("Not counted: 2 servers not listed yet.").wait_for()
+
+    assert "–" in page.locator(".toolboxes li").inner_text()
+    assert page.locator("#view-tokens").get_by_text(re.compile(r"\b0\b")).count() == 0
+
+
+def test_clients_to_connect_are_filtered(page: Page) -> None:
+    show(page, "connect")
+    page.get_by_label("Filter clients").fill("curs")
+    page.get_by_role("article", name="Claude Code").wait_for(state="hidden")
+
+    assert page.locator("#view-connect article:visible").count() == 1
 
 
 def test_tokens_and_connect_show_what_they_are_told(page: Page) -> None:

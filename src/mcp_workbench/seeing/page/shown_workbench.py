@@ -30,6 +30,9 @@ class PageWorkbench(Protocol):
     @property
     def capture(self) -> Capture: ...
 
+    async def load(self, user: PageUser) -> None:
+        """Read what servers offered when they last ran, if that was not needed before."""
+
     def state(self, user: PageUser) -> Json:
         """Without what belongs to the session of a browser."""
 
@@ -70,7 +73,7 @@ class PageWorkbench(Protocol):
     async def accept_lock(self, user: PageUser, toolbox: str, server: str, item: str, seen: str | None) -> Json:
         """`seen`: the hash of the definition that the user was shown; None if it is gone."""
 
-    def tokens(self, user: PageUser) -> Json: ...
+    async def tokens(self, user: PageUser) -> Json: ...
 
     async def audit(self, user: PageUser, query: str, before: list[int], limit: int) -> Json:
         """`before`: which lines the user has seen, as the answer with these had it; empty for the last ones."""

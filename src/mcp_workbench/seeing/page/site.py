@@ -140,7 +140,7 @@ class PageSite:
         # By principal.
         self._under_way: Counter[str] = Counter()
         self._gets: dict[str, Handler] = {
-            "/api/state": self._state,
+            "/api/state": self._loaded_state,
             "/api/tools": self._tools,
             "/api/server": lambda session, given: workbench.server(
                 session.user, given.text("toolbox"), given.text("server")
@@ -277,9 +277,13 @@ class PageSite:
             _fail(writer, 503, "too many pages are open already; close one")
             return
         writer.begin(200, _HEADERS + _EVENTS)
-        self.streams.open(writer, session, lambda: self.sign_ins.find(id) is session, self._state(session, None))
+        self.streams.open(writer, session, lambda: self.sign_ins.find(id) is session, self._state(session))
 
-    def _state(self, session: PageSession, given: PageInput | None) -> Json:
+    async def _loaded_state(self, session: PageSession, given: PageInput) -> Answer:
+        await self._workbench.load(session.user)
+        return self._state(session)
+
+    def _state(self, session: PageSession) -> Json:
         user = session.user
         you = {"principal": user.name if user.is_owner else user.principal, "isOwner": user.is_owner}
         you["mayDecide"] = user.may_decide

@@ -1,8 +1,8 @@
 /* Audit: the lines on disk, newest first, and whether their chain holds. */
 
 import { button, el, reconcile, replace, rowList } from "./dom.js";
-import { jsonBlock } from "./content.js";
-import { clock, NONE, path, seconds } from "./format.js";
+import { jsonBlock, sentence } from "./content.js";
+import { clock, NONE, path, seconds, words } from "./format.js";
 import { split } from "./pane.js";
 import { get } from "./store.js";
 
@@ -36,20 +36,20 @@ export function auditView() {
 		more.hidden = !page.more;
 		if (from) return;
 		const word = { true: ["ok", "Chain verified"], false: ["bad", "Chain broken"] }[page.verified] ?? ["", "Chain not verified"];
-		replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), " ", el("span.soft", page.why ?? ""),
-			!list.childElementCount && el("span.soft", search.value ? " No line matches." : ""));
+		replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), page.why && [": ", sentence(page.why)],
+			!lines.length && (search.value ? ". No line matches." : ". No lines yet."));
 	}
 
 	function row(line) {
-		const what = line.item || line.method || line.outcome || "";
-		const isBad = ["denied"].includes(line.decision) || ["error", "refused", "tool_error", "failed"].includes(line.outcome);
+		const what = line.item || line.method || words(" ", line.kind, line.event);
+		const isBad = line.decision === "denied" || ["error", "refused", "tool_error", "failed"].includes(line.outcome);
 		const key = String(line.number);
 		return el("li", el("button", { type: "button", "data-key": key, on: { click: () => pane.open(key, `Line ${key}`, null, jsonBlock({ ...line, number: undefined }, { label: "Audit line" })) } },
 			el("span.time", clock(Date.parse(line.time) / 1000, true)),
 			el("span.what", el("span.soft", path(line.toolbox, line.server), line.server && what && "/"), el("b", what || line.unreadable)),
-			el("span.who.soft", [line.principal, line.client].filter(Boolean).join(" · ") || NONE),
+			el("span.who.soft", words(" · ", line.principal, line.client) || line.reason || NONE),
 			el("span.kind", line.kind),
-			el("span", { class: isBad ? "end bad" : "end" }, [line.decision === "passed" ? "" : line.decision, line.outcome].filter(Boolean).join(", ") || NONE),
+			el("span", { class: isBad ? "end bad" : "end" }, words(", ", line.decision !== "passed" && line.decision, line.outcome) || NONE),
 			el("span.figure", seconds(typeof line.ms === "number" ? line.ms / 1000 : null))));
 	}
 

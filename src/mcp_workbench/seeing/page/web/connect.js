@@ -6,10 +6,16 @@ import { get } from "./store.js";
 
 export function connectView() {
 	const body = el("div");
+	const search = el("input", { type: "search", placeholder: "Filter by client", "aria-label": "Filter clients", on: { input: draw } });
 	const root = el("section", el("h1", "Connect"),
-		el("p.soft", "Each client needs one entry. A command writes it for you; otherwise paste it into the file that is named."), body);
+		el("p.soft", "Each client needs one entry. A command writes it for you; otherwise paste it into the file that is named."),
+		el("div.tools-row", search), body);
 	const where = ({ how, path }) => (how === "command" ? "Run this" : how === "http" ? "This endpoint. The header has your key or token, if it wants one." :
 		path ? ["Into ", el("code", path)] : "Into its configuration");
+
+	function draw() {
+		for (const card of body.querySelectorAll("article")) card.hidden = !card.ariaLabel.toLowerCase().includes(search.value.trim().toLowerCase());
+	}
 
 	async function load() {
 		try {
@@ -18,6 +24,7 @@ export function connectView() {
 				el("header", el("h2", client.title), copyButton(client.text, `the ${client.how === "command" ? "command" : "entry"} for ${client.title}`)),
 				el("p.soft.path", where(client)),
 				textBlock(client.text, { label: `Configuration for ${client.title}` }))));
+			draw();
 		} catch (error) {
 			replace(body, el("p.bad", error.message));
 		}

@@ -85,12 +85,12 @@ export function lineDiff(before, after) {
 	return [left, right];
 }
 
-export function sideBySide(before, after) {
-	const texts = [before, after].map((side) => (side === null || side === undefined ? "" : pretty(side)));
+export function sideBySide(before, after, isKnown) {
+	const texts = [isKnown ? before : after, after].map((side) => pretty(side ?? ""));
 	const [left, right] = lineDiff(...texts);
 	const lines = (rows, mark) => rows.map(([line, differs]) => (differs ? el(mark, {}, line + "\n") : line + "\n"));
-	const column = (title, rows, mark) => el("div", el("h4", title),
-		rows.length === 1 && !rows[0][0] ? el("p.soft", "nothing") :
+	const column = (title, rows, mark, problem) => el("div", el("h4", title),
+		problem || (rows.length === 1 && !rows[0][0]) ? el("p.soft", problem || "nothing") :
 			el("pre", { tabindex: "0", role: "group", "aria-label": title }, lines(rows, mark)));
-	return el("div.side-by-side", column("Accepted before", left, "del"), column("Offered now", right, "ins"));
+	return el("div.side-by-side", column("Accepted before", left, "del", !isKnown && "Only its hash is known."), column("Offered now", right, "ins"));
 }

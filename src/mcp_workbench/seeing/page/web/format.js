@@ -20,6 +20,7 @@ export function bytes(value) {
 /** A duration: 0.8 ms, 12 ms, 3.4 s, 5 min, 2 h 10 min. */
 export function seconds(value) {
 	if (!isNumber(value)) return NONE;
+	if (value && value < 5e-5) return "< 0.1 ms";
 	if (value < 0.01) return `${+(value * 1000).toFixed(1)} ms`;
 	if (value < 1) return `${Math.round(value * 1000)} ms`;
 	if (value < 10) return `${+value.toFixed(1)} s`;
@@ -45,4 +46,7 @@ export const since = (at) => (isNumber(at) ? `since ${clock(at)}` : "not measure
 /** A cause without the output of a server that may follow it. */
 export const firstLine = (text) => (text ?? "").split("\n", 1)[0].slice(0, 500);
 
-export const path = (...parts) => parts.filter(Boolean).join("/");
+/** What there is of them, set apart. */
+export const words = (between, ...parts) => parts.filter(Boolean).join(between);
+
+export const path = (...parts) => words("/", ...parts);

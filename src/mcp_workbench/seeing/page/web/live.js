@@ -2,25 +2,25 @@
 
 import { actions, choices, el, factList, reconcile, replace, replaceIfChanged, rowList } from "./dom.js";
 import { jsonBlock, resultBlock } from "./content.js";
-import { bytes, clock, count, NONE, path, seconds, since } from "./format.js";
+import { bytes, clock, count, NONE, path, seconds } from "./format.js";
 import { split } from "./pane.js";
 import { inlineBar } from "./plots.js";
 import { go } from "./router.js";
-import { get, now, on, store } from "./store.js";
+import { get, MAX_CALLS, now, on, store } from "./store.js";
 
 const MAX_ROWS = 200;
 // Bars are logarithmic, from a millisecond to a minute.
 const SHORTEST = 0.001;
 const DECADES = Math.log10(60 / SHORTEST);
 const REPEATABLE = { "tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource" };
-const ENDS = { ok: "ok", tool_error: "tool error", error: "error", refused: "refused", needs_approval: "needs approval", cancelled: "cancelled", timeout: "timed out" };
+const ENDS = { tool_error: "tool error", needs_approval: "needs approval", timeout: "timed out" };
 
 const isBad = (call) => ["tool_error", "error", "refused", "timeout"].includes(call.end);
 const lasted = (call) => call.seconds ?? (call.state === "ended" ? null : Math.max(now() - call.at, 0));
 const share = (duration) => Math.min(Math.max(Math.log10(Math.max(duration, SHORTEST) / SHORTEST) / DECADES, 0.02), 1);
 
 function outcome(call) {
-	if (call.state !== "ended") return { waiting: "waiting", held: "held", sent: "running" }[call.state] ?? call.state;
+	if (call.state !== "ended") return call.state === "sent" ? "running" : call.state;
 	return ENDS[call.end] ?? (call.end || NONE);
 }
 
@@ -74,7 +74,7 @@ export function liveView() {
 		pane.mark();
 		const parts = [found.length > MAX_ROWS ? `The latest ${MAX_ROWS} of ${count(found.length)} calls` : found.length ? "" : drawn.length ? "No call matches." : "No calls yet. They appear here as they happen.",
 			store.lost > 0 && `${count(store.lost)} were too many to show`,
-			drawn.length > 0 && `Bars are logarithmic, up to a minute; the light part waited before it was sent. Counting ${since(store.state.since)}`];
+			drawn.length > 0 && `Bars are logarithmic, up to a minute; the light part waited before it was sent. Shown are the latest ${MAX_CALLS} calls since a page was opened`];
 		replaceIfChanged(note, parts, () => parts.filter(Boolean).join(". "));
 		if (openCall !== null && !pause.checked) refresh();
 	}

@@ -95,7 +95,7 @@ export function schemaTree(schema, root = schema, seen = [], depth = 0) {
 	return el("ul.schema", Object.entries(shape.properties ?? {}).map(([name, member]) => {
 		const inner = resolve(member, root) ?? {};
 		const values = inner.enum?.map((value) => JSON.stringify(value)).join(", ");
-		return el("li", {},
+		return el("li",
 			el("code", name), " ", el("span.type", typeName(member, root), values && ` ${values}`),
 			required.has(name) && el("span.badge", "required"),
 			el("span.soft", " ", constraints(inner)),

@@ -2,11 +2,13 @@
 	 it show that value?). What a form cannot show is a JSON editor: one member, or all of it. */
 
 import { button, el, replace } from "./dom.js";
+import { words } from "./format.js";
 import { alternatives, constraints, resolve, typeName } from "./schema.js";
 
 const OMIT = Symbol("left empty");
 // A schema may require itself: deeper than this it is typed as JSON.
 const MAX_DEPTH = 6;
+const CONTROLS = "input, textarea, select, button";
 const NUMBER = /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/;
 let ids = 0;
 
@@ -22,7 +24,7 @@ const heading = (place, schema) => [place.name, el("span.type", typeName(schema,
 function labelled(place, input, schema, check) {
 	const id = `field-${++ids}`;
 	const wrong = el("p.wrong", { id: `${id}-wrong` });
-	const hint = el("p.soft", { id: `${id}-hint` }, [schema.description, constraints(schema)].filter(Boolean).join(" · "));
+	const hint = el("p.soft", { id: `${id}-hint` }, words(" · ", schema.description, constraints(schema)));
 	input.id = id;
 	input.setAttribute("aria-describedby", `${id}-hint ${id}-wrong`);
 	if (place.isRequired) input.setAttribute("aria-required", "true");
@@ -98,7 +100,7 @@ export function jsonField(schema, place) {
 function group(schema, place, make, isOpen = place.isRequired) {
 	const body = el("div");
 	let inner = null;
-	const add = button(`Add ${place.name}`, () => (set(true), body.querySelector("input, textarea, select, button")?.focus()), { class: "quiet" });
+	const add = button(`Add ${place.name}`, () => (set(true), body.querySelector(CONTROLS)?.focus()), { class: "quiet" });
 	const remove = button("Remove", () => (set(false), add.focus()), { class: "quiet", "aria-label": `Remove ${place.name}` });
 	function set(isThere) {
 		inner = isThere ? make(body) : null;
@@ -151,7 +153,7 @@ function items(schema, place, body) {
 		list.append(item);
 		return row;
 	}
-	const more = button("Add item", () => add().node.querySelector("input, textarea, select, button")?.focus(), { class: "quiet", "aria-label": `Add an item to ${place.name}` });
+	const more = button("Add item", () => add().node.querySelector(CONTROLS)?.focus(), { class: "quiet", "aria-label": `Add an item to ${place.name}` });
 	replace(body, list, more);
 	for (let n = schema.minItems ?? 0; n > 0 && n <= 10; n--) add();
 	return {
@@ -230,7 +232,7 @@ export function argumentsForm(schema) {
 	if (canShow && !hasMembers) replace(body, el("p.soft", "It takes no arguments."));
 
 	return {
-		node: el("div", {},
+		node: el("div",
 			el("div.segments", { role: "group", "aria-label": "How to give the arguments", hidden: !canShow }, formTab, textTab), note, body, editor.node),
 		/** The arguments as JSON text; throws, with the focus on what is wrong. */
 		text: () => (isText ? (editor.read(), editor.input.value) : JSON.stringify(inner.read())),

@@ -2,7 +2,7 @@
 
 import { actions, el, factList, reconcile, replace, replaceIfChanged, rowList } from "./dom.js";
 import { pretty, sentence, textBlock } from "./content.js";
-import { bytes, clock, count, firstLine, NONE, path, plural, seconds, since } from "./format.js";
+import { bytes, clock, count, firstLine, NONE, path, plural, seconds, since, words } from "./format.js";
 import { hostList } from "./hosts.js";
 import { split } from "./pane.js";
 import { bars, course, histogram } from "./plots.js";
@@ -18,9 +18,9 @@ const stateBadge = (server) => el("span", { class: `state ${KINDS[server.state] 
 function fillRow(row, server) {
 	const figure = (value, name, kind = "") => el("span", { class: `figure ${kind}` }, value, el("small", ` ${name}`));
 	replace(row, stateBadge(server),
-		el("span.what", el("span.soft", server.toolbox, "/"), el("b", server.server), server.why && el("span.why", firstLine(server.why))),
-		figure(count(server.calls), server.calls === 1 ? "call" : "calls"), figure(count(server.errors), server.errors === 1 ? "error" : "errors", server.errors ? "bad" : ""),
-		figure(seconds(server.p50), "p50"), figure(seconds(server.p95), "p95"), figure(bytes(server.memory), "memory"));
+		el("span.what", el("span.soft", server.toolbox, "/"), el("b", server.server), server.why && el("span.why", sentence(firstLine(server.why)))),
+		server.calls !== null && [figure(count(server.calls), server.calls === 1 ? "call" : "calls"), figure(count(server.errors), server.errors === 1 ? "error" : "errors", server.errors ? "bad" : ""),
+		figure(seconds(server.p50), "p50"), figure(seconds(server.p95), "p95"), figure(bytes(server.memory), "memory")]);
 }
 
 const cut = (line) => (line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}… (${count(line.length)} characters)` : line);
@@ -40,7 +40,7 @@ export function serversView() {
 		if (!store.state) return;
 		const { servers } = store.state;
 		const states = Object.entries(Object.groupBy(servers, (server) => server.state)).map(([state, each]) => `${each.length} ${state}`);
-		replaceIfChanged(note, [states, store.state.since], () => `${plural(servers.length, "server")}: ${states.join(", ") || "none configured"}. Figures ${since(store.state.since)}.`);
+		replaceIfChanged(note, [states, store.state.since], () => `${plural(servers.length, "server")}: ${states.join(", ") || "none configured"}.${store.state.you.isOwner ? ` Figures ${since(store.state.since)}.` : ""}`);
 		reconcile(list, servers, keyOf, (server, old) => {
 			const item = old ?? el("li", el("button", { type: "button", "data-key": keyOf(server), on: { click: () => open(keyOf(server)) } }));
 			fillRow(item.firstElementChild, server);
@@ -53,18 +53,18 @@ export function serversView() {
 	function drawHead() {
 		const server = find(openKey);
 		if (!server) return;
-		const facts = [["State", stateBadge(server)], ["Running since", clock(server.since)], ["Starts", count(server.starts)], ["Calls", count(server.calls)],
-			["Errors", server.denied ? `${count(server.errors)}, ${count(server.denied)} of them refused` : count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)],
+		const facts = [["State", stateBadge(server)], ["Running since", clock(server.since)], ["Starts", count(server.starts)],
+			...(server.calls === null ? [] : [["Calls", count(server.calls)], ["Errors", server.denied ? `${count(server.errors)}, ${count(server.denied)} of them refused` : count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)]]),
 			server.profile && ["Sandbox", pretty(server.profile)]];
 		replaceIfChanged(parts.head, server, () => [
 			server.why && el("p", { class: KINDS[server.state] === "bad" ? "bad" : "" }, sentence(firstLine(server.why))),
 			server.why?.includes("\n") && textBlock(server.why, { label: "Why" }),
 			server.next && el("p", sentence(server.next)),
 			factList(facts),
-			el("p.soft", `Counted ${since(store.state.since)}.`)]);
+			el("p.soft", server.calls === null ? "Figures are of all users, and not shown to you." : `Counted ${since(store.state.since)}.`)]);
 		replaceIfChanged(parts.hosts, server.refused, () => server.refused && [el("h3", "Hosts that its sandbox refused"), hostList(server)]);
 		replaceIfChanged(parts.copies, server.copies, () => (server.copies ?? []).length > 0 && [el("h3", "Who shares it"),
-			el("ul.copies", server.copies.map((copy) => el("li", stateBadge(copy), ` ${[copy.client, copy.user].filter(Boolean).join(" · ") || NONE}`,
+			el("ul.copies", server.copies.map((copy) => el("li", stateBadge(copy), ` ${words(" · ", copy.client, copy.user) || NONE}`,
 				el("span.soft", copy.pid && ` process ${copy.pid}`, copy.folder && ` in ${copy.folder}`))))]);
 	}
 
@@ -86,14 +86,15 @@ export function serversView() {
 			return;
 		}
 		if (key !== openKey) return;
-		const day = details.day ?? [];
+		const day = details.day;
+		if (!day) return;
 		const range = { from: Math.min(day[0]?.at ?? now(), now() - 600), to: now() };
 		const calls = day.reduce((sum, each) => sum + (each.calls ?? 0), 0), errors = day.reduce((sum, each) => sum + (each.errors ?? 0), 0);
-		const { p50, p95 } = details.dayTimes ?? {};
+		const { p50, p95 } = details.dayTimes;
 		// Memory is looked at more rarely than calls.
 		const measured = day.find((each) => each.memory != null)?.at;
 		replaceIfChanged(parts.figures, [details.histogram, day], () => [
-			details.histogram && histogram(`Latency, ${since(store.state.since)}`, details.histogram),
+			histogram(`Latency, ${since(store.state.since)}`, details.histogram),
 			bars("Calls over the day", day, { ...range, series: ["calls", "errors"], written: ([n, bad]) => (bad ? `${plural(n, "call")}, ${plural(bad, "error")}` : plural(n, "call")),
 				describe: `${plural(calls, "call")}, ${plural(errors, "error")}, p50 ${seconds(p50)}, p95 ${seconds(p95)} ${since(day[0]?.at)}` }),
 			course("Memory over the day", day, { ...range, member: "memory", written: bytes, describe: `${since(measured)}, while this page is open or metrics are read` }),

@@ -1,11 +1,10 @@
 /* What the page knows, and the one connection it comes through: `/api/state`, then the stream `/api/events`.
 	 `status` is connecting, live, lost, or expired; the last two are tried again: a sign-in in another tab is enough. */
 
-const RETRY_DELAYS = [500, 1000, 2000, 4000];
 // The server sends a comment every 15 s.
 const SILENCE_LIMIT = 38_000;
 const REQUEST_TIMEOUT = 20_000;
-const MAX_CALLS = 500;
+export const MAX_CALLS = 500;
 // Calls may come by the thousand.
 const DRAW_INTERVAL = 120;
 
@@ -179,6 +178,6 @@ export async function connect() {
 			if (error instanceof Refused) why = error.message;
 		}
 		if (store.status !== "expired") setStatus("lost", why);
-		await new Promise((resolve) => setTimeout(resolve, RETRY_DELAYS[Math.min(failures, RETRY_DELAYS.length - 1)]));
+		await new Promise((resolve) => setTimeout(resolve, 500 * 2 ** Math.min(failures, 3)));
 	}
 }

@@ -1,6 +1,7 @@
 /* Tokens: what the definitions of tools would cost an agent, and what the face shows instead. */
 
 import { el, replace, tile } from "./dom.js";
+import { sentence } from "./content.js";
 import { count, plural, since } from "./format.js";
 import { bars, inlineBar } from "./plots.js";
 import { get, now, on } from "./store.js";
@@ -26,7 +27,7 @@ export function tokensView() {
 	return { root, shown: load };
 }
 
-function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
+function draw({ face, full, shown, perToolbox = [], over = [], unlisted, since: from }) {
 	const most = Math.max(1, ...perToolbox.map((each) => each.full ?? 0));
 	return [
 		el("div.glance",
@@ -36,11 +37,11 @@ function draw({ face, full, shown, perToolbox = [], over = [], since: from }) {
 		over.length > 0 && bars("Saved over the day", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(over[0].at) }),
 		el("h2", "Toolboxes"),
 		perToolbox.length === 0 && el("p.soft", "No toolbox is listed yet."),
-		el("ul.toolboxes", [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li", {},
+		el("ul.toolboxes", [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li",
 			el("b", each.name),
 			el("div", bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"),
 				each.saved != null && el("small", `${plural(each.saved, "token")} saved ${since(from)}`))))),
-		el("p.soft", "A token is counted as four bytes of what an agent reads, here, in Tools and by `mcp-workbench list --tokens`."),
+		el("p.soft", unlisted > 0 && `Not counted: ${plural(unlisted, "server")} not listed yet. `, sentence("A token is counted as four bytes of what an agent reads, here, in Tools and by `mcp-workbench list --tokens`.")),
 	];
 }
 

@@ -67,7 +67,7 @@ export function toolsView() {
 
 	function draw(limit = MAX_ROWS) {
 		const matching = found();
-		reconcile(list, matching.slice(0, limit), keyOf, (item) => el("li", {},
+		reconcile(list, matching.slice(0, limit), keyOf, (item) => el("li",
 			el("button", { type: "button", "data-key": keyOf(item), on: { click: () => open(item) } },
 				el("span.what", el("span.soft", path(item.toolbox, item.server), "/"), el("b", item.name ?? item.uri),
 					item.kind !== "tool" && el("span.badge", item.kind),
@@ -160,7 +160,7 @@ function panel(item) {
 	}
 
 	const verb = { tool: "Call the tool", prompt: "Get the prompt" }[item.kind] ?? "Read the resource";
-	const node = el("div", {},
+	const node = el("div",
 		el("p.soft", path(item.toolbox, item.server, item.name), item.uri && ` · ${item.uri}`),
 		el("p.badges", el("span.badge", `${count(item.tokens)} tokens`),
 			Object.entries(item.annotations ?? {}).filter(([, value]) => value === true).map(([name]) => el("span", { class: name === "destructiveHint" ? "badge warn" : "badge" }, name.replace("Hint", "")))),

@@ -72,7 +72,7 @@ function signIn(item) {
 function definition(item) {
 	const place = el("div");
 	let seen;
-	const show = ({ before, after, hash, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p.bad", warning)), sideBySide(before, after)));
+	const show = ({ before, after, hash, isKnown = true, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p.bad", warning)), sideBySide(before, after, isKnown)));
 	const isSame = (each) => each.toolbox === item.toolbox && each.server === item.server && each.item === item.item;
 	const look = () => get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
 	if (item.before || item.after) show(item);
