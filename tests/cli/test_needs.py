@@ -65,7 +65,9 @@ def test_a_crashed_server_has_its_cause_and_the_next_step() -> None:
     (shared,) = needs_of(status(failed, serving="shared"))
     assert shared.do == "mcp-workbench logs 'box/a b'"
     (advised,) = needs_of(status({**failed, "state": "backoff", "nextStep": "install it"}))
-    assert advised.do == "install it"
+    assert advised.do == "install it" and advised.details[1:] == ("what it wrote: mcp-workbench top",)
+    (brief,) = needs_of(status({**failed, "lastError": "no program", "nextStep": "install it"}))
+    assert len(brief.details) == 1
 
 
 def test_a_configuration_that_was_rejected_says_why() -> None:

@@ -101,6 +101,13 @@ def test_the_last_day_is_plotted_for_all_and_where_there_is_room_for_each() -> N
     assert "last day" not in "".join(picture([look(server("time"))])), "nothing was called"
 
 
+def test_the_plot_of_the_day_begins_when_counting_began() -> None:
+    # Half of the day.
+    since = NOW - 48 * OUTLINE_STEP_SECONDS
+    (line, *_) = picture([look(server("time"), day={"box/time": [[1000, 8, 0]]}, since=since)], 160)[1:]
+    assert line.endswith("last day " + " " * 23 + "▁" * 24 + "█"), line
+
+
 def test_a_state_is_whole_and_below_it_stands_why_a_server_does_not_work() -> None:
     broken = {"lastError": "the program exited with status 3\nstderr", "lastErrorSecondsAgo": 3.0}
     found = look(

@@ -107,8 +107,10 @@ def _crashed(copies: ServerCopies, serving: object) -> Iterator[Need]:
     broken = [each for each in copies.reports if each["state"] in _CRASHED]
     if broken:
         # The lines of stderr that follow the cause are in the log.
-        advice = f"mcp-workbench logs {quote(copies.label)}" if serving == "shared" else "mcp-workbench top"
-        yield Need(f"{copies.label} does not work", tuple(copies.reasons(_CRASHED)), _next_of(broken) or advice)
+        log = f"mcp-workbench logs {quote(copies.label)}" if serving == "shared" else "mcp-workbench top"
+        advice, has_written = _next_of(broken), any("\n" in (each.get("lastError") or "") for each in broken)
+        details = [*copies.reasons(_CRASHED), *([f"what it wrote: {log}"] if advice and has_written else [])]
+        yield Need(f"{copies.label} does not work", tuple(details), advice or log)
 
 
 def _sandboxes(copies: ServerCopies) -> Iterator[Need]:

@@ -68,6 +68,11 @@ _ENDS: Final = {
 _STATES: Final = {"held": "waits for a person or a limit", "waiting": "waits for its server", "sent": "running"}
 
 
+# How often a server was called in each quarter of an hour of the last day, the latest last, and whether calls failed;
+# None before calls were counted.
+Day = tuple[tuple[int | None, bool], ...]
+
+
 class ServerRow(Struct, frozen=True):
     """A server of one workbench. `pid` is the workbench's process id."""
 
@@ -80,8 +85,7 @@ class ServerRow(Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     # What its sandbox lacks on this machine.
     lacking: tuple[str, ...] = ()
-    # How often it was called in each quarter of an hour of the last day, the latest last, and whether calls failed.
-    day: tuple[tuple[int, bool], ...] = ()
+    day: Day = ()
 
     @property
     def label(self) -> str:
@@ -109,7 +113,7 @@ def rows_of(look: Look, memory: dict[int, int], text: str = "") -> list[ServerRo
             "BUSY": str(busy) if busy else "",
             "MEMORY": _size(size),
         }
-        day = day_of(look.get("day", {}).get(copies.label, ()), look.get("now", 0.0))
+        day = day_of(look.get("day", {}).get(copies.label, ()), look.get("now", 0.0), look.get("since"))
         reasons = tuple(copies.reasons(BROKEN))
         lacking = tuple(f"sandbox: {each}" for each in lacking_in(copies))
         rows.append(ServerRow(status["pid"], copies.toolbox, copies.server, cells, reasons, lacking, day))
@@ -221,15 +225,17 @@ def _about(look: Look, rows: list[ServerRow], width: int) -> list[Line]:
         calls = "1 call waits" if waiting == 1 else f"{waiting} calls wait"
         lines.append([(f"  {calls} for your approval: mcp-workbench team approve", "warn")])
     counted = f"  {_counted(look, rows)}"
+    # All are counted since the same time.
     day = tuple(
-        (sum(calls for calls, _ in step), any(failed for _, failed in step)) for step in zip(*_days(rows), strict=True)
+        (None if step[0][0] is None else sum(calls or 0 for calls, _ in step), any(failed for _, failed in step))
+        for step in zip(*_days(rows), strict=True)
     )
     plot = _plot(day, min(_MAX_PLOT_WIDTH // 2, width - len(counted) - 11))
     lines.append([counted, *(["  last day ", *plot] if plot else [])])
     return lines
 
 
-def _days(rows: list[ServerRow]) -> list[tuple[tuple[int, bool], ...]]:
+def _days(rows: list[ServerRow]) -> list[Day]:
     return [row.day for row in rows if row.day]
 
 
@@ -359,26 +365,31 @@ def _outcome(call: dict[str, Any]) -> str:
     return one_line(f"{said}: {call['reason']}" if call.get("reason") else said)
 
 
-def day_of(outline: Iterable[Sequence[int]], now: float) -> tuple[tuple[int, bool], ...]:
+def day_of(outline: Iterable[Sequence[int]], now: float, since: float | None) -> Day:
     """What was called in each quarter of an hour of the last day; empty if nothing was."""
     last = int(now) // OUTLINE_STEP_SECONDS
+    first = 0 if since is None else int(since) // OUTLINE_STEP_SECONDS
     steps = {number: (calls, bool(errors)) for number, calls, errors in outline}
-    found = tuple(steps.get(number, (0, False)) for number in range(last - _MAX_PLOT_WIDTH + 1, last + 1))
+    found = tuple(
+        steps.get(number, (0 if number >= first else None, False))
+        for number in range(last - _MAX_PLOT_WIDTH + 1, last + 1)
+    )
     return found if any(calls for calls, _ in found) else ()
 
 
-def _plot(day: tuple[tuple[int, bool], ...], width: int) -> Line:
-    """The day as bars, one for each column; those of times with failed calls stand out."""
+def _plot(day: Day, width: int) -> Line:
+    """The day as bars, one for each column, from when calls were counted; those of times with failed calls stand
+    out."""
     if not day or width < _MIN_PLOT_WIDTH:
         return []
     edges = [len(day) * column // width for column in range(width + 1)]
     steps = [day[first : max(last, first + 1)] for first, last in pairwise(edges)]
-    heights = [max(calls for calls, _ in step) for step in steps]
-    most = max(heights)
+    heights = [max((calls for calls, _ in step if calls is not None), default=None) for step in steps]
+    most = max(height or 0 for height in heights)
     parts: list[Part] = []
     for height, step in zip(heights, steps, strict=True):
         # The smallest number of calls is still something.
-        bar = _BARS[max(1, -(-height * (len(_BARS) - 1) // most))] if height else _BARS[0]
+        bar = _BARS[max(1, -(-height * (len(_BARS) - 1) // most))] if height else " " if height is None else _BARS[0]
         style: Style = "bad" if any(failed for _, failed in step) else "good" if height else "dim"
         parts.append((bar, style))
     return parts

@@ -144,10 +144,11 @@ def test_what_needs_the_user_in_any_workbench_comes_before_the_servers() -> None
         {"servers": [broken]},
         {"pid": 8, "serving": "shared", "clients": [], "approvals": [waiting], "servers": [signed_out]},
     )
-    assert lines[:9] == [
+    assert lines[:10] == [
         "Needs you",
         "  box/bad does not work",
         "    the server exited with status 3 (1 h 1 min ago)",
+        "    what it wrote: mcp-workbench top",
         "    install it first",
         "  approve box/good/drop for alice, 1 min 1 s left",
         '    it will be sent as {"a":1}',
@@ -155,7 +156,7 @@ def test_what_needs_the_user_in_any_workbench_comes_before_the_servers() -> None
         "  sign in to box/good",
         "    mcp-workbench auth login box/good",
     ]
-    assert lines[9] == "" and lines[10].startswith("process 7") and "no client is connected" in lines[14]
+    assert lines[10] == "" and lines[11].startswith("process 7") and "no client is connected" in lines[15]
 
 
 def test_on_a_terminal_no_line_is_wider_than_it_but_a_command_that_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
