@@ -24,6 +24,10 @@ def test_quoted_fields_may_have_delimiters_and_line_breaks() -> None:
     ]
 
 
+def test_names_of_columns_may_have_numbers() -> None:
+    assert records("year 1,q2\n7,q2\n8,x\n") == [{"year 1": "7", "q2": "q2"}, {"year 1": "8", "q2": "x"}]
+
+
 def test_json_lines_become_an_array() -> None:
     assert records('{"a": 1}\n\n{"a": 2}\n') == [{"a": 1}, {"a": 2}]
 
@@ -42,6 +46,8 @@ def test_json_lines_become_an_array() -> None:
         '{"a": 1}',
         '{"a": 1}\nnot JSON\n',
         "First, the build starts.\nThen it fails, sadly, with an error.\n",
+        "2026-11-19 08:00:01,120 INFO started\n2026-11-19 08:00:02,7 INFO ready\n",
+        "x,step 9\ny,step 10\nz,step 11\n",
     ],
 )
 def test_what_does_not_fit_in_every_line_is_no_table(text: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ MAX_COLUMNS: Final = 500
 _MIN_RECORDS: Final = 1
 _decoder: Final = msgspec.json.Decoder()
 _DELIMITERS: Final = (",", ";", "\t", "|")
+_DIGITS: Final = re.compile(r"[0-9]+")
 
 
 def records(text: str) -> list[object] | None:
@@ -49,7 +51,16 @@ def _csv(text: str) -> list[object] | None:
     is_header = len(set(names)) == len(names) and all(name and not _is_number(name) for name in names)
     if not is_header or len(rows) <= _MIN_RECORDS or any(len(row) != len(names) for row in rows):
         return None
+    if any(_is_like_all(name, rows, column) for column, name in enumerate(names)):
+        return None
     return [dict(zip(names, row, strict=True)) for row in rows[1:]]
+
+
+def _is_like_all(name: str, rows: list[list[str]], column: int) -> bool:
+    """Whether this differs from everything below it in digits alone. Then it is no name but the first of many values,
+    such as the time in a log that has one comma in each line."""
+    form = _DIGITS.sub("0", name)
+    return form != name and all(_DIGITS.sub("0", row[column].strip()) == form for row in rows[1:])
 
 
 def _is_number(name: str) -> bool:
