@@ -197,7 +197,7 @@ def test_a_round_that_can_fail_half_way_is_recognised(pattern: str, can_fail: bo
 
 
 @pytest.mark.parametrize("used", EVERY, ids=lambda used: used.where)
-def test_this_python_matches_what_a_pattern_says(used: Used) -> None:
+def test_patterns_match_on_this_python(used: Used) -> None:
     counted = Counted(used.pattern)
     known = pieces(used.pattern)
     chosen = random.Random(str(used.pattern.pattern))

@@ -104,7 +104,7 @@ def test_warning_passes_it_on_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("text", [OWN, "short", "an ordinary result", base64.b64encode(OWN.encode()).decode()])
-def test_what_a_server_knows_itself_and_ordinary_words_pass(text: str) -> None:
+def test_a_servers_own_secrets_and_ordinary_words_pass(text: str) -> None:
     filter, arrived, reported = filtering("block")
     filter.on_message(answer(text))
     assert arrived.lines == [json.loads(answer(text))] and reported == []
@@ -160,7 +160,7 @@ def test_a_secret_of_any_length_is_found_at_any_place(length: int) -> None:
             assert not secrets.is_in(b"." * before + secret[:-1].encode() + b"." * after)
 
 
-def test_what_was_examined_in_a_thread_is_not_searched_again_unless_there_are_new_secrets(
+def test_results_examined_in_a_thread_are_searched_again_only_for_new_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     redactor = Redactor([TOKEN])

@@ -74,7 +74,7 @@ def free_port() -> int:
         return port
 
 
-async def test_metrics_are_for_those_who_may_call(tmp_path: Path) -> None:
+async def test_metrics_are_served_to_authorized_callers(tmp_path: Path) -> None:
     async with endpoint(tmp_path) as (port, alice):
         for wrong in ({}, {"authorization": "Bearer wrong"}):
             status, _, body = await fetch(port, **wrong)

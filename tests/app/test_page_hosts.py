@@ -33,7 +33,7 @@ def test_hosts_of_all_copies_are_shown_with_the_setting_that_allows_them() -> No
     }
 
 
-def test_what_stays_refused_is_not_in_the_setting() -> None:
+def test_still_refused_hosts_are_not_in_the_setting() -> None:
     found = refused_hosts(CONFIG, [copy({"b.com": 1, "c.com": 1}, b_com=True, c_com=False)])
     assert found is not None and [each["decision"] for each in found["hosts"]] == ["allow", "refuse"]
     assert found["setting"] == '"network": ["a.com","b.com"]'

@@ -103,7 +103,7 @@ async def test_a_session_that_was_ended_is_over(tmp_path: Path) -> None:
         assert (await browser.get("/api/state")).status == 401
 
 
-async def test_a_workbench_listens_where_the_page_of_the_one_before_did_and_signs_nobody_in(tmp_path: Path) -> None:
+async def test_workbench_listens_at_the_port_of_its_predecessors_page_and_signs_in_no_session(tmp_path: Path) -> None:
     file = tmp_path / "shared.page"
     async with workbench_with(tmp_path, boxes()) as agent:
         pages = [OwnPage(agent.gateway.runtime, lambda: [agent.gateway], str(file)) for _ in range(4)]
@@ -198,7 +198,7 @@ async def test_the_port_of_the_page_serves_no_mcp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/nothing", "/api/calls/7", "/api/calls/x", "/web/../site.py", "/web/nothing.js"])
-async def test_what_does_not_exist_is_404(tmp_path: Path, path: str) -> None:
+async def test_unknown_path_is_404(tmp_path: Path, path: str) -> None:
     async with own_page(tmp_path, boxes()) as browser:
         found = await browser.get(path)
         assert found.status == 404 and found.json["error"]
@@ -467,7 +467,7 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
         assert (changed["item"], changed["before"], changed["isKnown"]) == ("write", None, False)
 
 
-async def test_what_a_lock_only_warns_of_waits_for_a_person_too(
+async def test_items_a_lock_only_warns_of_wait_for_a_person_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -576,7 +576,7 @@ async def test_what_servers_offered_a_user_before_a_restart_is_shown_at_first_lo
         assert box["tools"] is None, "another user's"
 
 
-async def test_others_are_told_why_a_server_failed_without_what_it_wrote(tmp_path: Path) -> None:
+async def test_other_users_see_why_a_server_failed_without_its_output(tmp_path: Path) -> None:
     served = boxes()
     served["box"]["one"].failing = "it ended\nlast lines of its stderr:\n  of somebody else"
     async with endpoint(tmp_path, served) as browser:

@@ -10,7 +10,7 @@ from tests.support.in_process_workbench import Server, tool, workbench_with
 LONG = "Explains at length what it does. " * 100
 
 
-async def test_a_list_saves_what_it_leaves_out(tmp_path: Path) -> None:
+async def test_list_saves_the_cost_of_omitted_tools(tmp_path: Path) -> None:
     boxes = {"small": {"s": Server(tool("a", "Short."))}, "large": {"s": Server(tool("b", LONG), tool("c", LONG))}}
     async with workbench_with(tmp_path, boxes, face="proxy") as seen:
         for each in ("small/s/a", "large/s/b"):

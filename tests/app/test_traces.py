@@ -193,7 +193,7 @@ async def test_without_a_setting_or_variable_nothing_is_traced() -> None:
         ({"error": {"code": -32050, "message": "own"}}, ("-32050", True), ("-32050", True)),
     ],
 )
-async def test_errors_are_those_of_who_failed(
+async def test_spans_mark_the_side_that_failed(
     answer: dict[str, Any], of_ours: tuple[str, bool], of_server: tuple[str, bool], collector: Collector
 ) -> None:
     async with traced(collector, "legacy", "legacy") as (_, client, server):
@@ -281,7 +281,7 @@ async def test_events_of_a_call_are_limited(collector: Collector, monkeypatch: p
     assert max(len(span.events) for span in collector.of_trace(TRACE)) == 3
 
 
-async def test_traces_are_made_of_what_is_counted(collector: Collector) -> None:
+async def test_traces_are_made_from_figures_of_calls(collector: Collector) -> None:
     async with traced(collector, "legacy", "legacy") as (workbench, client, server):
         figures = workbench.gateway.runtime.figures
         assert figures is not None

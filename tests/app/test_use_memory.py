@@ -37,7 +37,7 @@ def needs(path: Path) -> list[tuple[tuple[str, ...], str]]:
 # ── files ──
 
 
-def test_what_was_learned_is_the_users_alone(file: Path) -> None:
+def test_learned_needs_are_private_to_the_user(file: Path) -> None:
     add(str(file), [(("nudg", "owe"), "box/crm/remind")], [["box/crm/remind"]])
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
     assert needs(file) == [(("nudg", "owe"), "box/crm/remind")]
@@ -91,14 +91,14 @@ def test_each_user_has_a_file(tmp_path: Path) -> None:
     assert len(files) == 4 and all(Path(str(each)).parent == tmp_path for each in files)
 
 
-def test_pins_are_proposed_for_what_most_clients_used() -> None:
+def test_pins_are_proposed_for_tools_most_clients_used() -> None:
     clients = [(1, ["a", "b"])] * 3 + [(1, ["a"])] * 3
     assert proposed_pins({"clients": clients}, 5, 0.6) == [("a", 6, 6)]
     assert proposed_pins({"clients": clients}, 5, 0.5) == [("a", 6, 6), ("b", 3, 6)]
     assert proposed_pins({"clients": clients[:4]}, 5, 0.5) == [], "too few to tell"
 
 
-async def test_what_was_not_written_yet_counts(tmp_path: Path) -> None:
+async def test_unwritten_use_counts(tmp_path: Path) -> None:
     memory = UseMemory(str(tmp_path))
     memory.learn("ada", ("nudg",), "t")
     assert memory.needs_of("ada") and not memory.needs_of("bob")
@@ -137,7 +137,7 @@ LOCAL = {"learns": True}
 REMINDER = "office/crm/send_reminder"
 
 
-async def test_the_next_client_finds_what_served_the_need(tmp_path: Path) -> None:
+async def test_next_client_finds_the_tool_that_served_the_need(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), options=LOCAL) as at:
         before = await at.said(query=NEED)
         assert await search(at) == ["list_invoices"]
@@ -194,7 +194,7 @@ async def test_who_agrees(tmp_path: Path, options: dict[str, Any], settings: dic
     assert own_file().exists() is learns
 
 
-async def test_whoever_gets_the_name_of_a_revoked_key_finds_nothing_of_its_former_holder(
+async def test_new_holder_of_a_revoked_name_finds_nothing_of_the_former_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = key_folder()
@@ -240,7 +240,7 @@ async def test_a_disk_that_does_not_respond_delays_no_exit(tmp_path: Path, monke
     await asyncio.wait_for(memory.close(), 10)
 
 
-async def test_what_clients_used_is_bounded_while_it_cannot_be_written(tmp_path: Path) -> None:
+async def test_recorded_use_is_bounded_while_it_cannot_be_written(tmp_path: Path) -> None:
     memory = UseMemory(str(tmp_path))
     for number in range(MAX_CLIENTS + 5):
         memory.end("ada", [f"desk/notes/{number}"])

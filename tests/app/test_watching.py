@@ -102,7 +102,7 @@ async def test_measuring_ends_with_the_last_watcher(tmp_path: Path) -> None:
         second[1].close()
 
 
-async def test_whoever_does_not_look_at_calls_has_none_counted(tmp_path: Path) -> None:
+async def test_calls_are_not_counted_while_no_view_shows_them(tmp_path: Path) -> None:
     async with Watched(tmp_path) as watched:
         link, looking = await watched.join(), await watched.join()
         for request in ("lines", "log", "page"):

@@ -32,7 +32,7 @@ def test_a_local_reference_ends_at_a_schema(reference: str, target: object) -> N
     "reference",
     ["#/$defs/loop", "#/nowhere", "#/allOf/1", "#/allOf/²", "#/allOf/-1", "#anchor", "other.json#/a", "", None, 5],
 )
-def test_what_cannot_be_followed_is_none(reference: object) -> None:
+def test_unresolvable_reference_is_none(reference: object) -> None:
     assert resolve(ROOT, reference) is None
 
 

@@ -80,7 +80,7 @@ def test_before_linux_6_5_the_number_of_the_process_has_to_do(
         assert may_decide(first) is may_decide(second) is False
 
 
-def test_where_everything_has_the_mark_all_may_ask_and_nobody_decides(
+def test_if_every_process_is_marked_all_may_ask_and_none_decides(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = connect(listener)

@@ -98,11 +98,11 @@ def test_an_installed_package_is_the_commit_that_it_was_installed_from(
     assert commit_of(installed(site, origin)) == commit
 
 
-def test_what_comes_from_a_package_index_is_a_release(tmp_path: Path) -> None:
+def test_installation_from_an_index_is_a_release(tmp_path: Path) -> None:
     assert commit_of(str(tmp_path / "site-packages" / "mcp_workbench")) == ""
 
 
-def test_the_version_is_read_once_whatever_an_update_does_to_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_is_read_once_despite_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     commits = [FIRST, SECOND]
     monkeypatch.setattr(version, "commit_of", lambda package: commits.pop(0))
     monkeypatch.setattr(version, "_known", None)

@@ -29,7 +29,7 @@ async def test_ten_thousand_changes_in_a_moment_are_one_and_nothing_is_announced
         assert workbench.client.received("notifications/tools/list_changed") == []
 
 
-async def test_a_list_that_grows_to_ten_thousand_tools_is_known_whole_and_costs_what_it_weighs(faults: Faults) -> None:
+async def test_list_that_grows_to_ten_thousand_tools_is_complete_and_costs_its_size(faults: Faults) -> None:
     log = faults.path("log")
     async with faults.serving({"bad": bad_entry("--log", log)}) as workbench:
         # What is known of a server is no leak: its definitions, and what is needed to find and show them, stay.

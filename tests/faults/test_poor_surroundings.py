@@ -105,7 +105,7 @@ async def test_whichever_descriptor_is_the_one_too_many_nothing_is_left_of_the_s
         assert "defect" not in workbench.process.stderr and "Traceback" not in workbench.process.stderr
 
 
-async def test_whoever_serves_many_clients_raises_the_limit_on_open_files(faults: Faults) -> None:
+async def test_serving_many_clients_raises_the_limit_on_open_files(faults: Faults) -> None:
     serving = [*workbench_command(faults.write_config({"bad": bad_entry()})), "--http", "127.0.0.1:0", "--no-token"]
     command = ["/bin/sh", "-c", 'ulimit -S -n 200; exec "$@"', "sh", *serving]
     async with RawClient.spawn(command, env=faults.environment()) as process:

@@ -89,7 +89,7 @@ def test_all_questions_together_hold_the_time_only_so_long() -> None:
     assert bound.when() == pytest.approx(bound.now + 0.25)
 
 
-def test_what_ends_with_its_time_sets_no_other() -> None:
+def test_program_that_is_over_gets_no_other_deadline() -> None:
     bound: Any = Virtual(1.0)
     time = ProgramTime(bound, bound.clock)
     time.note_asked(True)

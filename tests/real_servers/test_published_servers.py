@@ -118,9 +118,7 @@ server.run()
 
 
 @pytest.mark.node
-async def test_the_same_selection_answers_alike_whatever_server_reads_the_file(
-    workbench: Workbench, node_servers: Path
-) -> None:
+async def test_same_selection_gives_the_same_answer_from_every_server(workbench: Workbench, node_servers: Path) -> None:
     files = workbench.path("files")
     reader = workbench.path("reader.py")
     reader.write_text(SDK_READER)

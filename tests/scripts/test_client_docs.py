@@ -11,7 +11,7 @@ from scripts.write_client_docs import DOCUMENT, document
 
 
 @pytest.mark.requirement("project.documentation")
-def test_the_document_is_what_the_table_says() -> None:
+def test_document_matches_the_table() -> None:
     assert DOCUMENT.read_text("utf-8") == document(), "run python -m scripts.write_client_docs"
     assert all(f"\n## {client.title}\n" in document() for client in clients().values())
 

@@ -122,13 +122,13 @@ def test_a_run_without_readings_did_not_hold(held: Record) -> None:
         ("memory", 80_000_000, "memory grew from 40.0 to 80.0 MB"),
     ],
 )
-def test_what_is_left_in_a_workbench_over_stdio_is_said(held: Record, name: str, value: int, words: str) -> None:
+def test_leftovers_of_a_stdio_workbench_are_reported(held: Record, name: str, value: int, words: str) -> None:
     held.stdio = [Ended(QUIET, replace(QUIET, **{name: value}))]
     (problem,) = held.verdict()
     assert problem.startswith(f"stdio 1: {words}")
 
 
-async def test_whoever_broke_off_is_said_and_whoever_was_told_to_end_is_not() -> None:
+async def test_clients_that_broke_off_are_reported_and_those_told_to_end_are_not() -> None:
     async def breaks() -> None:
         raise KeyError("status")
 
@@ -141,7 +141,7 @@ async def test_whoever_broke_off_is_said_and_whoever_was_told_to_end_is_not() ->
     assert await broken({**tasks, "the killer": goes_on}) == ["the watcher broke off: KeyError('status')"]
 
 
-def test_whatever_did_not_hold_is_said(record: Record) -> None:
+def test_broken_expectations_are_reported(record: Record) -> None:
     for second in range(20):
         grown = Reading(QUIET.memory + second * 2_000_000, 50, 5, 0)
         record.samples.take(second, grown, second, [])
@@ -164,7 +164,7 @@ def test_whatever_did_not_hold_is_said(record: Record) -> None:
 
 
 @pytest.mark.parametrize("readings", [0, 1, 50])
-def test_a_page_and_a_picture_come_of_whatever_there_is(record: Record, tmp_path: Path, readings: int) -> None:
+def test_page_and_picture_are_written_from_any_record(record: Record, tmp_path: Path, readings: int) -> None:
     for second in range(readings):
         record.samples.take(second, QUIET, second, [0.001] if second % 2 else [])
     write(record, tmp_path)

@@ -194,7 +194,7 @@ async def test_a_changed_policy_applies_at_once_and_notifies_affected_clients(tm
             assert bench.gateway.gate.access is None and bench.gateway.gate.steps() == ()
 
 
-async def test_a_change_of_what_is_hidden_is_not_announced(tmp_path: Path) -> None:
+async def test_changes_of_hidden_items_are_not_announced(tmp_path: Path) -> None:
     served = boxes()
     options = {"face": "flat", "use_cache": False}
     async with workbench_with(tmp_path, served, options=options, policy=HIDING) as bench:

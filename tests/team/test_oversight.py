@@ -272,7 +272,7 @@ async def test_a_lock_file_that_stays_unusable_is_logged_once(tmp_path: Path, ca
 # ── the order of the steps ──
 
 
-async def test_the_steps_stand_in_their_order_whatever_was_configured_first(
+async def test_order_of_steps_does_not_depend_on_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recorded first, judged next, a person asked last; and what is in force is what the router has."""

@@ -34,7 +34,7 @@ async def answered(workbench: InProcessWorkbench, client: Client, route: str) ->
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("then", ["deny", "hide", "ask"])
-async def test_what_a_rule_refuses_has_no_effect(era: str, route: str, then: Then, face: FaceName) -> None:
+async def test_call_refused_by_a_rule_has_no_effect(era: str, route: str, then: Then, face: FaceName) -> None:
     """`ask`: bob's client cannot be asked, so nobody approves."""
     async with in_process_workbench(era, face=face, policy=rules(then)) as workbench:
         alice = workbench.client(era, principal="alice")
@@ -56,7 +56,7 @@ async def test_what_a_rule_refuses_has_no_effect(era: str, route: str, then: The
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("route", ROUTES)
-async def test_what_a_limit_refuses_has_no_effect(era: str, route: str) -> None:
+async def test_call_refused_by_a_limit_has_no_effect(era: str, route: str) -> None:
     limits = (LimitRule(who=("carol",), calls_per_minute=1), LimitRule(who=("bob",), calls_per_minute=2))
     async with in_process_workbench(era, limits=limits) as workbench:
         bob, alice = workbench.client(era, principal="bob"), workbench.client(era, principal="alice")
@@ -70,7 +70,7 @@ async def test_what_a_limit_refuses_has_no_effect(era: str, route: str) -> None:
 
 @pytest.mark.parametrize("face", ["flat", "proxy"])
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_a_lock_withholds_is_refused_without_effect(era: str, face: FaceName) -> None:
+async def test_call_of_a_withheld_tool_has_no_effect(era: str, face: FaceName) -> None:
     async with in_process_workbench(era, face=face) as workbench:
         client = workbench.client(era)
         server = await workbench.connect(client)

@@ -39,7 +39,7 @@ def test_the_last_filter_that_matches_decides(
 
 
 @given(names, st.lists(names, max_size=5))
-def test_an_exclusion_at_the_end_always_hides_what_it_names(name: str, filters: list[str]) -> None:
+def test_final_exclusion_always_hides_its_tools(name: str, filters: list[str]) -> None:
     if not name.startswith("!"):
         assert not is_shown(name, (*filters, f"!{name}")) or "*" in name
 

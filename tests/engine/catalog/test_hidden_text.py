@@ -29,7 +29,7 @@ from mcp_workbench.engine.catalog.offer import by_identity
         ("\u200b\u200b\u200c\u2060\u2061\u2062\u2063", "7 zero-width (U+200B, U+200C, U+2060, U+2061, …)"),
     ],
 )
-def test_what_one_does_not_see_is_found_and_named(text: str, told: str) -> None:
+def test_hidden_characters_are_found_and_named(text: str, told: str) -> None:
     assert described(hidden_in(text)) == told
 
 

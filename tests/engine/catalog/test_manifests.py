@@ -51,7 +51,7 @@ def remembered(store: ManifestStore) -> dict[str, Any] | None:
     return None if offer is None else {kind: dict(items) for kind, items in offer.lists.items()}
 
 
-def test_that_a_server_asks_is_remembered_whatever_it_offers(store: ManifestStore, folder: Path) -> None:
+def test_asking_servers_are_remembered_with_any_offer(store: ManifestStore, folder: Path) -> None:
     entry = ServerEntry("box", SERVER, store)
     entry.learn(OFFER)
     assert not entry.asks
@@ -81,12 +81,12 @@ def test_an_offer_comes_back_byte_for_byte(store: ManifestStore) -> None:
     ]
 
 
-def test_another_process_reads_what_this_one_wrote(store: ManifestStore, folder: Path) -> None:
+def test_manifest_is_readable_by_another_process(store: ManifestStore, folder: Path) -> None:
     store.save(KEY, OFFER)
     assert ManifestStore(lambda: str(folder)).load(KEY) == store.load(KEY)
 
 
-def test_what_is_remembered_is_for_the_eyes_of_the_user_alone(store: ManifestStore, folder: Path) -> None:
+def test_manifests_are_readable_by_their_user_only(store: ManifestStore, folder: Path) -> None:
     store.save(KEY, OFFER)
     (file,) = folder.iterdir()
     assert file.stat().st_mode & 0o077 == 0
@@ -187,7 +187,7 @@ def test_a_disk_that_cannot_be_written_is_no_reason_to_fail(store: ManifestStore
         assert [entry.name for entry in folder.iterdir()] == [f"{KEY}.json"], "no draft is left"
 
 
-def test_a_full_disk_leaves_what_was_there_and_no_draft(
+def test_full_disk_keeps_the_previous_file_and_leaves_no_draft(
     store: ManifestStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.save(KEY, OFFER)
@@ -244,9 +244,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("saves", ["a manifest", "a blob"])
-def test_what_was_not_used_for_long_is_dropped_when_something_is_saved(
-    store: ManifestStore, folder: Path, saves: str
-) -> None:
+def test_saving_drops_manifests_unused_for_long(store: ManifestStore, folder: Path, saves: str) -> None:
     for name in ("old.json", "old.bin", "old.json.7-ab.new", "a note of the user's.txt"):
         left_alone(folder / name, 91)
     left_alone(folder / "resting.json", 89)
@@ -258,7 +256,7 @@ def test_what_was_not_used_for_long_is_dropped_when_something_is_saved(
     assert names_in(folder) == sorted([saved, "a note of the user's.txt", "resting.json"])
 
 
-def test_what_is_read_is_in_use(store: ManifestStore, folder: Path) -> None:
+def test_reading_a_manifest_counts_as_use(store: ManifestStore, folder: Path) -> None:
     store.save(KEY, OFFER)
     store.save_blob("index", b"x")
     for name in names_in(folder):
@@ -298,7 +296,7 @@ def test_reading_writes_to_the_disk_only_once_in_a_while(
     assert len(noted) == 1
 
 
-def test_looking_for_what_is_unused_is_done_once_in_a_day(store: ManifestStore, folder: Path) -> None:
+def test_unused_manifests_are_looked_for_once_a_day(store: ManifestStore, folder: Path) -> None:
     store.save(KEY, OFFER)
     left_alone(folder / "old.json", 91)
     store.save(KEY, OFFER)

@@ -152,7 +152,7 @@ def opened_while_failed() -> tuple[Catalog, ProxyFace, View, ServerEntry]:
     return catalog, face, view, entry
 
 
-def test_whoever_opened_a_toolbox_without_a_failed_server_is_told_that_it_is_back() -> None:
+def test_clients_hear_that_a_failed_server_of_their_opened_toolbox_is_back() -> None:
     catalog, _, view, entry = opened_while_failed()
     catalog.servers.works(entry)
     assert view.changed == {"box": "changed"}
@@ -162,7 +162,7 @@ def test_whoever_opened_a_toolbox_without_a_failed_server_is_told_that_it_is_bac
     assert not view.changed, "it has seen its tools since"
 
 
-def test_whoever_opened_it_again_meanwhile_has_seen_it() -> None:
+def test_client_that_opened_the_toolbox_again_is_not_notified() -> None:
     catalog, face, view, entry = opened_while_failed()
     catalog.servers.works(entry)
     face.opened(view, OpenRequest("box"), {})

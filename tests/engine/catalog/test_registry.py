@@ -181,7 +181,7 @@ def test_a_server_ends_with_the_last_catalogue_that_shows_it() -> None:
     assert only(shown(servers, config())) is not entry
 
 
-def test_what_is_learnt_of_a_server_is_told_to_all_who_show_it() -> None:
+def test_news_of_a_server_reach_every_catalogue_that_shows_it() -> None:
     servers = SharedServers()
     one, other = shown(servers, config("a.json")), shown(servers, config("b.json"))
     told: list[str] = []

@@ -97,7 +97,7 @@ def test_a_server_that_gets_the_variable_it_lacked_is_another_one() -> None:
     assert difference.servers.changed == (("ops", "logs"),)
 
 
-def test_servers_are_told_apart_whatever_slashes_their_names_hold() -> None:
+def test_server_names_with_slashes_are_distinguished() -> None:
     before, after = {"a/b": {"c": GIT}}, {"a": {"b/c": GIT}}
     difference = compare(config(before), config(after))
     assert (difference.servers.removed, difference.servers.added) == ((("a/b", "c"),), (("a", "b/c"),))
@@ -115,7 +115,7 @@ def test_a_plan_changes_nothing() -> None:
     assert all(entry.ended is None for entry in catalog.entries())
 
 
-def test_what_stays_is_the_very_same_entry_with_all_that_is_known_of_it() -> None:
+def test_unchanged_server_keeps_its_entry_with_everything_known_of_it() -> None:
     catalog = catalog_of(BEFORE)
     git, files, logs = catalog.entries()
     catalog.servers.learn(logs, offer_of("tail", "head"))

@@ -61,7 +61,7 @@ def test_a_variable_can_say_that_nothing_is_kept() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in known() if row.tools], ids=lambda row: row.packages[0])
-def test_tools_tell_what_the_command_does_not(row: object) -> None:
+def test_known_server_behind_a_wrapper_is_recognised_by_its_tools(row: object) -> None:
     found = next(each for each in known() if each is row)
     wrapper = server("sh start.sh")
     assert find(wrapper, {"other", *found.tools}) is not None

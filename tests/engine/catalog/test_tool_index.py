@@ -37,7 +37,7 @@ def summarised(folder: Path) -> None:
     tool_index.summarise()
 
 
-def test_what_was_worked_out_is_there_next_time(tmp_path: Path) -> None:
+def test_stored_summary_is_read_at_the_next_start(tmp_path: Path) -> None:
     summarised(tmp_path)
     (box,) = opened(tmp_path, {**FILES, "timeout": 7})[1].boxes()
     assert (box.tools, "file" in " ".join(box.words)) == (1, True)
@@ -55,7 +55,7 @@ def test_another_server_of_the_same_name_is_not_introduced_with_its_words(
     assert (box.tools, box.words) == (None, ())
 
 
-def test_filters_count_in_what_is_told_of_the_same_server(tmp_path: Path) -> None:
+def test_filters_apply_to_stored_summaries(tmp_path: Path) -> None:
     summarised(tmp_path)
     (box,) = opened(tmp_path, {**FILES, "toolFilters": ["!read"]})[1].boxes()
     assert (box.tools, box.words) == (0, ())

@@ -83,7 +83,7 @@ def test_after_a_restart_no_definition_is_looked_at(tmp_path: Path, made: Made) 
     assert len(index.keys) == len(SERVERS) * TOOLS
 
 
-def test_the_stored_index_finds_what_a_new_one_finds(tmp_path: Path) -> None:
+def test_stored_index_finds_the_same_as_a_new_one(tmp_path: Path) -> None:
     learn(tmp_path)
     started(tmp_path)[1].index()
     catalog, tool_index = started(tmp_path)
@@ -142,7 +142,7 @@ def test_a_manifest_in_another_state_with_the_same_tools_is_not_indexed_again(tm
     assert made.taken() == (0, 0)
 
 
-def test_filters_and_what_servers_list_themselves_count(tmp_path: Path, made: Made) -> None:
+def test_index_applies_filters_and_user_lists(tmp_path: Path, made: Made) -> None:
     learn(tmp_path)
     started(tmp_path)[1].index()
     catalog, tool_index = started(tmp_path, toolFilters=["search_*"])

@@ -43,13 +43,13 @@ def claim(entries: list[ServerEntry], uri: str, *linked: str) -> list[str]:
     return [entry.name for entry in claimants(entries, uri, lambda entry: entry.name in linked)]
 
 
-def test_a_template_never_wins_over_what_is_listed() -> None:
+def test_listed_resource_wins_over_a_template() -> None:
     entries = servers(greedy=([], ["{+any}", "notes://{+rest}", "notes://1"]), notes=(["notes://1"], []))
     assert claim(entries, "notes://1") == ["notes"]
     assert claim(entries, "notes://1", "greedy") == ["notes"], "nor does a link"
 
 
-def test_a_template_that_fits_anything_counts_only_where_nobody_has_a_better_claim() -> None:
+def test_catch_all_template_yields_to_any_better_claim() -> None:
     entries = servers(greedy=([], ["{+any}"]), notes=([], ["notes://{id}"]), plain=([], []))
     assert claim(entries, "notes://1") == ["notes"]
     assert claim(entries, "other://1") == ["greedy"]
@@ -65,7 +65,7 @@ def test_servers_with_equal_right_are_all_named() -> None:
     assert claim(servers(one=([], [])), "a:1") == []
 
 
-def test_the_directory_of_a_skill_takes_no_address_from_those_who_claim_it_too() -> None:
+def test_skill_directory_takes_no_address_claimed_by_others() -> None:
     entries = servers(
         {"greedy": {"file:///SKILL.md": [], "skill:": []}, "shop": {"skill://pay/SKILL.md": ["skill://pay/a.md"]}},
         greedy=([], []),
@@ -96,7 +96,7 @@ def test_the_directory_of_a_skill_takes_no_address_from_those_who_claim_it_too()
         ("anything", "{+x}", True),
     ],
 )
-def test_what_a_template_fits(uri: str, template: str, expected: bool) -> None:
+def test_uris_matched_by_a_template(uri: str, template: str, expected: bool) -> None:
     assert fits(uri, template) is expected
 
 

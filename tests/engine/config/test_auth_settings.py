@@ -53,7 +53,7 @@ def test_headers_of_a_proxy_are_compared_in_lower_case() -> None:
     assert proxy is not None and proxy.header == "x-user" and proxy.peers == ("10.0.0.0/8", "unix:www-data")
 
 
-def test_what_servers_are_told_of_the_user() -> None:
+def test_identity_forwarded_to_servers() -> None:
     def server(**settings: Any) -> Any:
         return loaded(settings).toolboxes["box"].servers["server"]
 

@@ -100,7 +100,7 @@ def test_trust_holds_for_one_path(project: Path, tmp_path: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize("how", ["dangling", "folder", "writable"])
-def test_what_cannot_be_used_does_not_stand_in_the_way(project: Path, how: str) -> None:
+def test_unusable_project_file_does_not_block_the_users_own(project: Path, how: str) -> None:
     if how == "writable":
         trust.trust(NAME, project.read_bytes())
         project.chmod(0o666)

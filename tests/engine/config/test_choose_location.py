@@ -65,7 +65,7 @@ def test_two_different_names_are_refused_and_the_same_twice_is_not(tmp_path: Pat
         (None, "no\0such", {}, "the argument"),
     ],
 )
-def test_a_named_file_that_does_not_exist_is_told_with_who_named_it(
+def test_missing_file_is_reported_with_the_setting_that_names_it(
     option: str | None, argument: str | None, environ: dict[str, str], source: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"named by {source}, does not exist"):

@@ -17,7 +17,7 @@ def loaded(clients: object) -> dict[str, dict[str, object]]:
     return parse(json.dumps({"clients": clients, "toolboxes": BOXES}).encode(), "config.json", {}).clients
 
 
-def test_what_is_said_of_clients_is_read() -> None:
+def test_client_settings_are_read() -> None:
     said: dict[str, dict[str, object]] = {
         "codex": {"face": "proxy", "nameLength": None, "instructionsLength": None},
         "my-*": {
@@ -49,7 +49,7 @@ def test_what_is_said_of_clients_is_read() -> None:
         ({"codex": {"signIn": "never"}}, "expected"),
     ],
 )
-def test_what_cannot_be_said_of_a_client_is_told(clients: object, complaint: str) -> None:
+def test_invalid_client_settings_are_reported(clients: object, complaint: str) -> None:
     with pytest.raises(ConfigProblems, match=r"clients") as raised:
         loaded(clients)
     assert complaint in str(raised.value)

@@ -28,7 +28,7 @@ BASE = {
 names = st.text("ABC_*", min_size=1, max_size=6)
 
 
-def test_without_a_word_a_server_gets_what_is_harmless() -> None:
+def test_servers_get_harmless_variables_by_default() -> None:
     given = server_environment(BASE, (), {})
     assert given == {name: BASE[name] for name in ("PATH", "LC_ALL", "XDG_RUNTIME_DIR", "https_proxy")}
 
@@ -49,9 +49,7 @@ def test_its_own_variables_come_on_top() -> None:
         (("WORK*", "*WORKBENCH*"), set()),
     ],
 )
-def test_what_it_inherits_is_added_but_never_what_is_the_workbenchs_own(
-    patterns: tuple[str, ...], more: set[str]
-) -> None:
+def test_inherited_variables_exclude_the_workbenchs_own(patterns: tuple[str, ...], more: set[str]) -> None:
     harmless = server_environment(BASE, (), {})
     assert server_environment(BASE, patterns, {}).keys() - harmless.keys() == more
 
@@ -64,7 +62,7 @@ def test_on_windows_the_case_of_a_name_does_not_count() -> None:
 
 
 @given(st.dictionaries(names, names), st.lists(names), st.dictionaries(names, names))
-def test_globs_mean_what_they_do_in_a_shell(base: dict[str, str], patterns: list[str], own: dict[str, str]) -> None:
+def test_globs_behave_as_in_a_shell(base: dict[str, str], patterns: list[str], own: dict[str, str]) -> None:
     expressions = [re.compile(".*".join(map(re.escape, pattern.split("*")))) for pattern in patterns]
     inherited = {name: value for name, value in base.items() if any(each.fullmatch(name) for each in expressions)}
     assert server_environment(base, patterns, own) == {**inherited, **own}
@@ -112,7 +110,7 @@ def test_a_plain_file_has_a_list_too_and_addresses_inherit_nothing() -> None:
         ([1], "expected a string"),
     ],
 )
-def test_what_cannot_be_meant_is_told(written: object, words: str) -> None:
+def test_invalid_globs_are_reported(written: object, words: str) -> None:
     assert words in str(problems_of(toolbox_with({"command": "x", "inheritEnv": written})))
 
 
@@ -129,13 +127,13 @@ def test_a_variable_that_is_inherited_by_name_is_as_secret_as_one_that_is_brough
     assert parsed(document, BASE).secrets >= {"hunter2", "here"}
 
 
-def test_of_what_a_glob_lets_through_only_what_looks_like_a_secret_is_hidden() -> None:
+def test_only_secrets_among_inherited_variables_are_redacted() -> None:
     base = {**BASE, "DATABASE_URL": "postgres://me:hunter5@db/x", "EDITOR": "emacs", "XDG_SESSION_TYPE": "wayland"}
     secrets = parsed(toolbox_with({"command": "x", "inheritEnv": ["*"]}), base).secrets
     assert secrets == {"hunter2", "hunter3", "hunter4", "hunter5"}
 
 
-def test_the_token_and_the_passwords_of_proxies_are_secrets_whatever_the_file_says() -> None:
+def test_our_token_and_proxy_passwords_are_always_secrets() -> None:
     base = {"WORKBENCH_TOKEN": "hunter2", "HTTPS_PROXY": "http://me:hunter3@proxy:3128", "http_proxy": "http://proxy"}
     assert parsed(toolbox_with({"command": "x"}), base).secrets == {"hunter2", "hunter3"}
 
@@ -190,5 +188,5 @@ def test_the_advice_can_be_copied() -> None:
     assert several is not None and several.startswith("`KEY_FILE`, `GITHUB_TOKEN` and `GITHUB_HOST` are set, but not")
 
 
-def test_settings_of_a_server_hold_what_it_inherits() -> None:
+def test_inherit_env_of_a_server_is_read() -> None:
     assert server_of({"command": "x", "inheritEnv": ["A", "B_*"]}).inherit_env == ("A", "B_*")

@@ -66,7 +66,7 @@ def test_values_from_variables_are_known_and_defaults_are_not_among_them() -> No
         ("${X:-" * 20 + "}" * 20, "nested defaults"),
     ],
 )
-def test_what_cannot_be_replaced_is_told(text: str, words: str) -> None:
+def test_variables_that_cannot_be_expanded_are_reported(text: str, words: str) -> None:
     expansion = expand(text, ENVIRON)
     assert len(expansion.faults) == 1
     assert words in expansion.faults[0].found
@@ -84,7 +84,7 @@ def test_every_missing_variable_of_a_string_is_told_with_the_nearest_that_is_set
     assert [fault.suggestions for fault in faults] == [("NAME",), ()]
 
 
-def test_what_only_an_editor_knows_is_told_as_such() -> None:
+def test_editor_variables_are_reported_as_such() -> None:
     for text in ("${workspaceFolder}/x", "${input:token}"):
         assert "an editor" in (expand(text, ENVIRON).faults[0].hint or "")
 

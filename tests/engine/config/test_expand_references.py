@@ -79,7 +79,7 @@ def test_nor_in_settings_of_the_file() -> None:
         ("${cmd:jq -r '{a}'}", "cmd", ("jq", "-r", "{a}")),
     ],
 )
-def test_what_a_reference_means(written: str, kind: str, words: tuple[str, ...]) -> None:
+def test_meaning_of_references(written: str, kind: str, words: tuple[str, ...]) -> None:
     environ = {"HOME": "/home/me", "DIR": "/some where"}
     found = reference(server_of({"command": "x", "env": {"T": f"a{written}b"}}, environ))
     assert (found.kind, found.written, found.words) == (kind, written, words)
@@ -171,7 +171,7 @@ def test_nothing_is_read_and_nothing_runs_when_a_file_is_loaded(tmp_path: Path) 
     assert not trace.exists()
 
 
-def test_servers_are_told_apart_by_what_they_refer_to() -> None:
+def test_servers_are_distinguished_by_their_references() -> None:
     def key(value: str, **more: object) -> str:
         return manifest_key(server_of({"command": "x", "env": {"T": value}, **more}, {"V": "${file:a}"}))
 

@@ -45,6 +45,6 @@ def test_names_wildcards_ports_and_addresses_are_read(text: str, host: HostName)
         ("user@a.com", "a host such as"),
     ],
 )
-def test_what_is_no_host_is_refused_with_what_is_expected(text: str, expected: str) -> None:
+def test_invalid_host_is_refused_with_the_expected_form(text: str, expected: str) -> None:
     with pytest.raises(BadHost, match=expected):
         parse_host(text)

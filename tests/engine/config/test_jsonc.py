@@ -82,7 +82,7 @@ def test_a_damaged_text_is_read_as_msgspec_reads_it_or_has_problems(text: str, a
 
 @settings(deadline=None)
 @given(st.text(alphabet="{}[]\",:/*\\ \nab01-.eEtrufalsn'$\t\0é"))
-def test_no_text_whatever_breaks_the_reader(text: str) -> None:
+def test_reader_survives_any_text(text: str) -> None:
     document = Document(text)
     assert document.complete or document.problems
     lines = text.split("\n")
@@ -119,7 +119,7 @@ def test_no_text_whatever_breaks_the_reader(text: str) -> None:
         ("[" * 1000, 1, MAX_CONFIG_NESTING + 1, "levels of nesting"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_what_was_expected(text: str, line: int, column: int, words: str) -> None:
+def test_mistakes_are_reported_with_place_and_expectation(text: str, line: int, column: int, words: str) -> None:
     problem = Document(text).problems[0]
     assert (problem.line, problem.column) == (line, column)
     assert words in problem.render("file")

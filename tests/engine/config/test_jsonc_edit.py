@@ -24,7 +24,7 @@ VALUES = st.recursive(
     st.dictionaries(NAMES, VALUES, max_size=2),
     st.sampled_from([None, 1, 2, 4, "\t"]),
 )
-def test_what_is_set_is_there_and_the_rest_is_as_it_was(
+def test_edited_member_is_set_and_the_rest_keeps_its_bytes(
     root: dict[str, object], name: str, value: dict[str, object], indent: int | str | None
 ) -> None:
     text = json.dumps(root, indent=indent, ensure_ascii=False)
@@ -60,7 +60,7 @@ def test_comments_and_layout_stay(before: str, after: str) -> None:
     assert set_member(before, ("b",), 2) == after
 
 
-def test_removing_what_is_not_there_changes_nothing() -> None:
+def test_removing_a_missing_member_changes_nothing() -> None:
     for text in ("", "{}", '{"a": 1}', '{"a": {"b": 1}}'):
         assert remove_member(text, ("a", "c")) == text
 
@@ -74,6 +74,6 @@ def test_removing_what_is_not_there_changes_nothing() -> None:
         ('{"a": 1, /* mine */\n  "w": 2 }', '{"a": 1 /* mine */}'),
     ],
 )
-def test_a_comment_before_what_is_removed_keeps_its_end(before: str, after: str) -> None:
+def test_comment_before_a_removed_member_stays_closed(before: str, after: str) -> None:
     assert remove_member(before, ("w",)) == after
     assert "w" not in str(parsed(after, "x"))

@@ -191,7 +191,7 @@ def test_no_document_breaks_the_validation(value: object) -> None:
 
 
 @pytest.mark.processes
-def test_start_up_pays_only_for_what_a_good_file_needs(tmp_path: Path) -> None:
+def test_valid_file_costs_no_diagnosis_at_start_up(tmp_path: Path) -> None:
     path = tmp_path / FILE
     server = {"command": "npx", "env": {"TOKEN": "${TOKEN:-some-token}"}, "toolFilters": ["*"]}
     path.write_text(json.dumps(toolbox_with(server)))

@@ -42,5 +42,5 @@ def test_an_address_or_an_object(written: Any, meant: MetricsConfig) -> None:
         ({"port": 9464}, "$.metrics.port"),
     ],
 )
-def test_what_others_could_reach_or_nobody_understands_is_refused(written: Any, place: str) -> None:
+def test_exposed_or_unknown_metrics_settings_are_refused(written: Any, place: str) -> None:
     assert place in problems_of({**SERVERS, "metrics": written}).message

@@ -22,7 +22,7 @@ def within(place: str) -> set[str]:
     return {place, *map(str, Path(place).parents)}
 
 
-def test_only_those_who_put_things_together_read_the_whole_configuration() -> None:
+def test_only_composition_reads_the_whole_configuration() -> None:
     readers = set()
     for path in PACKAGE.rglob("*.py"):
         source = path.read_text(encoding="utf-8")

@@ -33,7 +33,7 @@ def test_true_is_contained_and_false_is_off() -> None:
     assert (read(True), read(False)) == (SandboxConfig(profile="contained"), SandboxConfig(profile="off"))
 
 
-def test_an_object_says_what_differs_from_its_profile() -> None:
+def test_sandbox_object_overrides_its_profile() -> None:
     written = {
         "profile": "sealed",
         "read": ["/srv/a b", "data"],

@@ -62,7 +62,7 @@ def test_every_example_of_the_documentation_loads_and_fits_the_schema(example: s
     VALIDATOR.validate(Document(example).value)
 
 
-def test_the_problems_shown_in_the_documentation_are_what_one_sees() -> None:
+def test_documented_problems_are_printed_as_shown() -> None:
     text = """{
   "toolboxes": {
     "dev": {

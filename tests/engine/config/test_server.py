@@ -10,7 +10,7 @@ from mcp_workbench.engine.config.model import WorkbenchConfig
 from tests.engine.config.loading import parsed, plain_server_of, problems_of, server_of, toolbox_with
 
 
-def test_numbers_and_booleans_in_env_become_what_json_shows() -> None:
+def test_numbers_and_booleans_in_env_become_their_json_text() -> None:
     server = server_of({"command": "x", "env": {"A": 1, "B": 1.5, "C": True, "D": False, "E": "", "F": 10**20}})
     assert server.env == {"A": "1", "B": "1.5", "C": "true", "D": "false", "E": "", "F": "1" + "0" * 20}
 

@@ -32,7 +32,7 @@ PATH = "$.toolboxes.dev.mcpServers.fs"
         ),
     ],
 )
-def test_a_server_says_what_it_lacks(server: dict[str, object], below: str, words: str) -> None:
+def test_unresolved_value_names_its_place(server: dict[str, object], below: str, words: str) -> None:
     (problem,) = server_of(server, ENVIRON).unresolved
     assert problem.path_in_file == PATH + below
     assert words in problem.found
@@ -49,7 +49,7 @@ def test_the_other_servers_of_the_file_are_as_usual() -> None:
     assert [problem.path_in_file for problem in config.unresolved] == ["$.mcpServers.bad.env.T"]
 
 
-def test_what_is_wrong_in_the_file_itself_is_told_with_what_is_missing() -> None:
+def test_mistakes_in_the_file_are_reported_with_missing_variables() -> None:
     error = problems_of(toolbox_with({"command": "${GONE}", "timeout": -1, "args": ["${A"]}), ENVIRON)
     assert [problem.steps[-1] for problem in error.problems if problem.steps] == ["command", "timeout", 0]
 
@@ -97,7 +97,7 @@ def test_their_lines_are_found_when_somebody_wants_them(tmp_path: Path) -> None:
     assert unresolved(load(str(path), {"GONE": "x"})) is None
 
 
-def test_a_file_that_has_gone_since_says_what_is_missing_without_lines(tmp_path: Path) -> None:
+def test_deleted_file_reports_missing_variables_without_lines(tmp_path: Path) -> None:
     path = write_config(tmp_path, {"dev": {"fs": {"command": "${GONE}"}}})
     config = load(str(path), {})
     path.unlink()

@@ -24,7 +24,7 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_everybody_who_waits_shares_one_start() -> None:
+async def test_waiting_callers_share_one_start() -> None:
     async with FakeServer() as server:
         await asyncio.gather(*(server.connection.ensure_ready() for _ in range(20)))
         await asyncio.gather(*(server.connection.ensure_listed(asked=True) for _ in range(20)))
@@ -34,7 +34,7 @@ async def test_everybody_who_waits_shares_one_start() -> None:
         assert server.links[0].received == ["initialize", "notifications/initialized", "tools/list"]
 
 
-async def test_a_failed_start_fails_everybody_who_waits_and_ends_the_server() -> None:
+async def test_failed_start_fails_all_waiting_callers_and_ends_the_server() -> None:
     async with FakeServer(startup_timeout=0.05) as server:
         server.answers["initialize"] = NEVER
         waiting = [asyncio.create_task(server.connection.ensure_ready()) for _ in range(3)]
@@ -44,7 +44,7 @@ async def test_a_failed_start_fails_everybody_who_waits_and_ends_the_server() ->
 
 
 @pytest.mark.parametrize("later", range(8))
-async def test_a_server_that_dies_right_after_its_handshake_is_never_ready_with_nobody_there(later: int) -> None:
+async def test_server_that_dies_after_its_handshake_is_not_ready(later: int) -> None:
     """Its answer and its end may come in one breath; then the one is read after the other has happened."""
     async with FakeServer() as server:
         server.connection.start_in_background()
@@ -76,7 +76,7 @@ async def test_a_server_that_dies_as_soon_as_it_is_ready_is_started_once_for_eac
             assert (len(server.links), server.connection.state) == (use, State.BACKOFF)
 
 
-async def test_the_end_waits_for_what_a_crashed_life_still_clears_up() -> None:
+async def test_stop_waits_for_the_cleanup_of_a_crashed_run() -> None:
     async with FakeServer() as server:
         await server.connection.ensure_ready()
         server.may_stop.clear()
@@ -103,7 +103,7 @@ async def test_a_caller_that_is_cancelled_does_not_stop_the_start() -> None:
 
 
 @pytest.mark.parametrize("later", range(8))
-async def test_a_use_right_after_a_crash_gets_a_new_server_whatever_the_old_one_was_doing(later: int) -> None:
+async def test_use_after_a_crash_gets_a_new_server(later: int) -> None:
     """The old owner task may still be on its way out, and must not take the new server down with it."""
     for listing in (False, True):
         async with FakeServer() as server:
@@ -223,9 +223,7 @@ async def test_no_order_of_events_breaks_it(seed: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("size", "is_here"), [(1_000, True), (200_000, False)])
-async def test_a_large_offer_is_written_to_the_disk_where_nobody_waits_for_it(
-    size: int, is_here: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_manifest_is_written_in_a_thread(size: int, is_here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
     trims: list[None] = []
     monkeypatch.setattr(ManifestStore, "save", lambda *_: threads.append(threading.current_thread()))
@@ -241,7 +239,7 @@ async def test_a_large_offer_is_written_to_the_disk_where_nobody_waits_for_it(
     assert len(trims) == (0 if is_here else 1)
 
 
-async def test_a_server_at_a_url_is_refused_with_what_keeps_it_away_now(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_server_is_refused_with_the_current_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """It failed with 503s; by now nobody listens there at all."""
     failures: list[Exception] = []
 

@@ -40,7 +40,7 @@ class Waiting:
         return False
 
 
-async def test_each_principal_has_a_source_of_headers_of_its_own_that_holds_up_nobody_else() -> None:
+async def test_each_principal_has_its_own_header_source_that_blocks_no_other() -> None:
     seen: list[tuple[str, str]] = []
 
     async def answer(request: Request, reply: Reply) -> None:

@@ -134,7 +134,7 @@ async def _live(script: list[tuple[str, Any]]) -> None:
 
 @settings(examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
-def test_no_life_leaves_the_table_and_everybody_who_waits_is_told(script: list[tuple[str, Any]]) -> None:
+def test_any_sequence_stays_in_the_table_and_answers_every_waiting_caller(script: list[tuple[str, Any]]) -> None:
     # How long crashed servers are left alone is the policy's business, which has tests of its own.
     with patch.object(lifecycle, "FIRST_DELAY", 0.0):
         asyncio.run(_live(script))

@@ -89,7 +89,7 @@ async def test_a_flood_of_one_client_stays_behind_the_next_call_of_another(serve
         assert workbench.is_clean()
 
 
-async def test_what_waits_for_its_turn_is_in_flight_and_told_apart() -> None:
+async def test_queued_calls_are_in_flight_and_distinguished() -> None:
     async with shared_stage() as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
@@ -208,7 +208,7 @@ async def test_a_workbench_for_one_client_sends_everything_at_once() -> None:
         assert type(server.traffic.pending) is PendingRequests, "and pays nothing for it"
 
 
-async def test_time_in_which_we_were_stopped_does_not_count_for_what_waits() -> None:
+async def test_suspended_time_does_not_count_for_waiting_calls() -> None:
     async with shared_stage() as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)

@@ -70,7 +70,7 @@ def test_a_running_server_is_never_started_twice(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [State.STARTING, State.READY])
-def test_what_runs_can_crash_and_be_stopped(state: State) -> None:
+def test_running_states_can_crash_and_be_stopped(state: State) -> None:
     assert next_state(state, Event.CRASH) is State.BACKOFF
     assert next_state(state, Event.STOP) is State.STOPPING
 
@@ -120,7 +120,7 @@ def test_it_fails_for_good_after_five_crashes_within_a_minute_and_not_before() -
     assert not crashed(0, 20, 40, 60, 80).is_exhausted(80)
 
 
-def test_whoever_asks_explicitly_resets_the_count() -> None:
+def test_explicit_request_resets_the_count() -> None:
     policy = crashed(0, 1, 2, 3, 4)
     policy.forgive()
     assert (policy.is_exhausted(5), policy.delay(5), policy.recent(5)) == (False, 0.0, 0)
@@ -128,7 +128,7 @@ def test_whoever_asks_explicitly_resets_the_count() -> None:
 
 
 @given(st.lists(st.floats(0, 300), max_size=30), st.floats(0, 400))
-def test_the_policy_counts_what_is_within_the_window(moments: list[float], later: float) -> None:
+def test_policy_counts_crashes_within_the_window(moments: list[float], later: float) -> None:
     moments = sorted(moments)
     now = (moments[-1] if moments else 0.0) + later
     policy = crashed(*moments)
@@ -139,7 +139,7 @@ def test_the_policy_counts_what_is_within_the_window(moments: list[float], later
     assert policy.total == len(moments)
 
 
-def test_whoever_is_refused_is_told_that_the_last_failure_was_of_another_request() -> None:
+def test_refusal_says_that_the_last_failure_was_of_another_request() -> None:
     refused = crashed(0, 1, 2, 3, 4).refusal(
         DownstreamError("the server exited; it may have acted on the request"), "box", 5
     )

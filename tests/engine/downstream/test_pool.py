@@ -43,7 +43,7 @@ def caller(principal: str, capabilities: bytes = b"{}", era: Era = "legacy") -> 
     return Caller(principal, era, capabilities)
 
 
-async def test_callers_who_can_do_the_same_share_and_others_do_not() -> None:
+async def test_callers_with_equal_capabilities_share_a_connection() -> None:
     async with FakeServer() as server:
         pool = pool_of(server)
         first = pool.connection(server.entry, caller("anna", kind(1)))
@@ -55,7 +55,7 @@ async def test_callers_who_can_do_the_same_share_and_others_do_not() -> None:
         assert len({id(each) for each in (first, *others)}) == 3
 
 
-async def test_among_many_clients_one_that_cannot_be_asked_shares_whatever_its_era() -> None:
+async def test_client_that_cannot_be_asked_shares_in_either_era() -> None:
     async with FakeServer(protocol="auto") as server:
         pool = pool_of(server)
         pool.serve_many()
@@ -64,7 +64,7 @@ async def test_among_many_clients_one_that_cannot_be_asked_shares_whatever_its_e
         assert pool.connection(server.entry, caller("anna", b'{"elicitation":{}}')) is not modern
 
 
-async def test_a_single_client_is_served_in_its_own_era_whatever_it_can_do() -> None:
+async def test_single_client_is_served_in_its_own_era() -> None:
     async with FakeServer(protocol="auto") as server:
         pool = pool_of(server)
         modern = pool.connection(server.entry, caller("anna", era="modern"))
@@ -142,7 +142,7 @@ async def test_an_idle_connection_is_closed_for_another_kind_of_client() -> None
         await pool.close()
 
 
-async def test_nobody_who_waits_for_a_start_loses_it_to_another_kind_of_client() -> None:
+async def test_waiting_callers_keep_their_start_when_another_kind_of_client_arrives() -> None:
     async with FakeServer() as server:
         gate = asyncio.Event()
 
@@ -294,7 +294,7 @@ async def test_clients_beyond_the_bound_are_refused_and_never_share_state() -> N
 
 
 @pytest.mark.requirement("sharing.state")
-async def test_what_is_known_of_a_server_counts_where_several_clients_are_served() -> None:
+async def test_stateful_server_is_not_shared_by_several_clients() -> None:
     async with FakeServer(args=("-y", "@playwright/mcp@latest")) as server:
         alone = pool_of(server)
         assert alone.connection(server.entry, client(1)) is alone.connection(server.entry, client(2))
@@ -323,7 +323,7 @@ async def test_tools_that_show_state_make_a_server_the_first_clients_own() -> No
 
 
 @pytest.mark.requirement("sharing.ask")
-async def test_a_server_that_may_ask_nobody_is_shared_by_clients_of_every_kind() -> None:
+async def test_server_that_may_not_ask_is_shared_by_all_kinds_of_clients() -> None:
     async with FakeServer(ask=False) as server:
         server.entry.asks = True
         pool = pool_of(server)
@@ -343,7 +343,7 @@ async def test_a_server_of_the_user_is_told_of_no_roots() -> None:
 
 
 @pytest.mark.requirement("sharing.log-levels")
-async def test_the_most_talkative_of_those_who_share_a_server_decides_until_it_goes() -> None:
+async def test_most_verbose_log_level_of_sharing_clients_applies() -> None:
     async with FakeServer() as server:
         pool = pool_of(server)
         connection = pool.connection(server.entry, client(1))
@@ -354,7 +354,7 @@ async def test_the_most_talkative_of_those_who_share_a_server_decides_until_it_g
         assert connection.subscriptions.log_level == "error"
 
 
-async def test_a_client_that_borrows_takes_what_runs_unless_the_server_asks_and_could_not_ask_it() -> None:
+async def test_borrowing_client_uses_a_running_connection_that_could_ask_it() -> None:
     async with FakeServer() as server:
         pool = pool_of(server)
         running = pool.connection(server.entry, caller("anna", kind(1)))

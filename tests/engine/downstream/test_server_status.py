@@ -34,7 +34,7 @@ def count_bytes(server: FakeServer) -> list[bytes]:
     return sent
 
 
-async def test_a_server_that_nobody_has_used_is_told_too() -> None:
+async def test_unused_server_is_listed_too() -> None:
     async with FakeServer() as server:
         (found,) = status_of(server.catalog.entries(), [], 0.0)
         assert (found["toolbox"], found["server"], found["state"], found["starts"]) == (

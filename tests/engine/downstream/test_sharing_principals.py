@@ -86,7 +86,7 @@ async def test_a_task_is_asked_for_at_the_server_of_its_own_user() -> None:
 
 
 @pytest.mark.requirement("team.principals")
-async def test_a_changed_resource_is_told_to_the_user_who_watches_it() -> None:
+async def test_resource_updates_reach_the_subscribed_user() -> None:
     async with in_process_workbench("legacy") as workbench:
         (alice, hers), (bob, his) = await two(workbench, "legacy")
         watching = alice.send_request("resources/subscribe", {"uri": "test:///one"})
@@ -191,7 +191,7 @@ async def test_each_user_has_the_tasks_that_were_theirs() -> None:
         ("legacy", "tasks/of_a_later_revision"),
     ],
 )
-async def test_what_nobody_looks_through_for_the_tasks_of_others_is_not_passed_on(era: str, method: str) -> None:
+async def test_task_requests_to_a_server_of_everyone_are_refused(era: str, method: str) -> None:
     async with in_process_workbench("legacy", capabilities={"server": {"tasks": {}}}, settings=EVERYONE) as workbench:
         _, (bob, server) = await two(workbench, era)
         asked = bob.send_request(method, {"taskId": "t1"})

@@ -60,7 +60,7 @@ async def test_a_link_of_calls_is_told_which_it_is(revision: Revision, size: int
     at.end()
 
 
-async def test_what_a_server_of_everyone_learns_of_its_clients() -> None:
+async def test_capabilities_are_withheld_from_a_shared_server() -> None:
     at = make(MODERN)
     at.forward(Call(), meta=b'{"a":1}')
     at.traffic.withheld = EVERYTHING
@@ -107,7 +107,7 @@ async def test_before_its_link_nothing_can_be_asked() -> None:
         await traffic.ask("ping", b"{}")
 
 
-async def test_what_is_asked_in_reaction_to_the_end_does_not_reach_the_link() -> None:
+async def test_requests_made_on_the_end_are_not_sent() -> None:
     at = make()
     call, sent = Call(), at.link.sent
 
@@ -148,7 +148,7 @@ async def test_clients_without_a_session_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN], ids=["legacy", "modern"])
-async def test_what_waited_is_sent_as_the_others_are(revision: Revision) -> None:
+async def test_queued_request_is_sent_like_any_other(revision: Revision) -> None:
     link = HttpLink()
     at = make(revision, link, shares=True)
     calls = [Call() for _ in range(66)]
@@ -164,7 +164,7 @@ async def test_what_waited_is_sent_as_the_others_are(revision: Revision) -> None
     at.end()
 
 
-async def test_what_waits_longer_than_its_timeout_fails_unsent() -> None:
+async def test_request_queued_beyond_its_timeout_fails_unsent() -> None:
     at = make(shares=True)
     calls = [Call() for _ in range(65)]
     for call in calls:
@@ -366,7 +366,7 @@ async def test_an_answer_that_cannot_be_read_ends_its_call(line: bytes, words: s
 @pytest.mark.parametrize(
     "line", [b'{"id":%d}', b'{"level":"info","msg":"ready","id":%d}', b"listening on %d", b'{"a":1}']
 )
-async def test_what_is_no_message_is_noise_and_ends_nothing(line: bytes) -> None:
+async def test_other_output_is_noise_and_ends_no_call(line: bytes) -> None:
     at = make()
     at.owner.secret = "ready"
     call = Call()
@@ -427,7 +427,7 @@ async def test_a_defect_of_ours_ends_the_request(caplog: pytest.LogCaptureFixtur
 # ── what servers say by themselves ──
 
 
-async def test_notifications_reach_whom_they_concern() -> None:
+async def test_notifications_reach_their_recipient() -> None:
     at = make()
     call = Call()
     at.forward(call)
@@ -458,7 +458,7 @@ async def test_notifications_reach_whom_they_concern() -> None:
     at.end()
 
 
-async def test_what_lacks_its_params_is_for_the_client() -> None:
+async def test_notifications_without_params_go_to_the_client() -> None:
     at = make()
     call = Call()
     at.forward(call)
@@ -546,7 +546,7 @@ async def test_a_program_that_repeats_its_input_is_no_server() -> None:
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN], ids=["legacy", "modern"])
 @pytest.mark.parametrize("info", [INFO, NO_MEMBERS])
-async def test_what_is_known_after_the_handshake(revision: Revision, info: Raw) -> None:
+async def test_profile_after_the_handshake(revision: Revision, info: Raw) -> None:
     traffic = Traffic("box/server", ClientIdentity(), Owner())
     traffic.on_handshake(ServerProfile(revision.era, revision.name, server_info=info))
     assert traffic.revision is revision and traffic.takes_retries is (revision is MODERN)
@@ -555,7 +555,7 @@ async def test_what_is_known_after_the_handshake(revision: Revision, info: Raw) 
     assert info is NO_MEMBERS or revision is MODERN or bytes(INFO) in traffic.result_head
 
 
-async def test_what_was_asked_before_the_call_is_asked_with_it() -> None:
+async def test_question_before_the_call_is_asked_with_it() -> None:
     """Many servers ask for roots right after their handshake, moments before the call that they were started for."""
     at = make()
     at.traffic.identity = ClientIdentity(capabilities=b'{"roots":{}}')
@@ -569,7 +569,7 @@ async def test_what_was_asked_before_the_call_is_asked_with_it() -> None:
     assert call.told[1:] == [("cancel", b"7")], "its question ends with the server"
 
 
-async def test_who_asked_is_found_out_for_questions_on_a_pipe_alone() -> None:
+async def test_owner_learns_of_questions_that_name_no_request() -> None:
     at = make()
     call = Call()
     id = at.forward(call)
@@ -625,7 +625,7 @@ async def test_messages_that_were_read_in_a_thread_are_the_same_messages() -> No
 
 
 @pytest.mark.parametrize("line", [b'{"jsonrpc":"2.0","result":{}}', b'{"jsonrpc":"2.0"}'])
-async def test_an_answer_to_nobody_is_noise(line: bytes) -> None:
+async def test_unmatched_answer_is_noise(line: bytes) -> None:
     at = make()
     call = Call()
     at.forward(call)

@@ -38,7 +38,7 @@ def test_good_arguments_have_no_problems() -> None:
     assert told(labels=["bug"], state="open", priority=3, milestone={"number": 1}, due=None) == []
 
 
-def test_a_missing_argument_names_what_was_sent_instead() -> None:
+def test_missing_argument_names_the_unknown_one_sent() -> None:
     checked = check({"owner": "o", "titel": "t"}, ISSUE)
     missing, unknown = checked.problems
     assert missing.where == "$" and "`title`" in missing.what and "`titel`" in missing.what
@@ -66,7 +66,7 @@ def test_a_missing_argument_names_what_was_sent_instead() -> None:
         ({"due": 5}, "$.due: expected string|null, got `5`."),
     ],
 )
-def test_a_problem_says_where_and_what(arguments: dict[str, object], problem: str) -> None:
+def test_problem_has_place_and_reason(arguments: dict[str, object], problem: str) -> None:
     assert told(**arguments) == [problem]
 
 
@@ -102,7 +102,7 @@ def test_null_passes_where_the_schema_says_nullable() -> None:
         "no schema",
     ],
 )
-def test_what_is_unusual_is_not_checked(schema: object) -> None:
+def test_unusual_schemas_are_not_checked(schema: object) -> None:
     checked = check({"a": "text"}, schema)
     assert checked.problems == ()
     assert checked.skipped
@@ -147,7 +147,7 @@ def test_arguments_allowed_by_json_schema_are_never_refused(schema: dict[str, An
         assert check(value, schema).problems == ()
 
 
-def test_what_goes_together_is_asked_for_together() -> None:
+def test_dependent_arguments_are_requested_together() -> None:
     for keyword in ("dependentRequired", "dependencies"):
         schema = {"type": "object", keyword: {"card": ["address"], "other": {"minProperties": 2}}}
         assert [str(each) for each in check({"card": 1}, schema).problems] == [
@@ -165,7 +165,7 @@ def test_an_anchor_is_followed_to_its_definition() -> None:
     assert check({"n": 1}, {**schema, "$defs": {}}).skipped
 
 
-def test_what_was_meant_is_looked_for_only_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggestions_are_computed_only_when_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
 
     def counted(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:

@@ -32,7 +32,7 @@ def test_full_definitions_are_given_while_they_fit() -> None:
     assert first["inputSchema"] == schema("argumen0_0", "argumen0_1", "argumen0_2")
 
 
-def test_what_only_the_structure_exceeds_is_shortened_too() -> None:
+def test_large_structured_content_is_shortened_too() -> None:
     tools = many(150, words=0)
     for budget in (2_000, 4_000, DEFAULT_BUDGET):
         made = listing(tools, budget=budget)
@@ -83,7 +83,7 @@ def test_no_budget_means_everything() -> None:
     assert len(made.shown) == 300
 
 
-def test_a_shorter_form_says_what_is_missing_and_how_to_get_it() -> None:
+def test_shorter_form_names_omissions_and_the_way_to_them() -> None:
     note = listing(many(60, words=100, arguments=5, about="x" * 150), budget=DEFAULT_BUDGET).note
     assert note.startswith("60 tools, names with arguments, types left out, to fit 6,000 tokens.")
     assert "`tools`" in note

@@ -16,7 +16,7 @@ def full_and_flat(definition: str) -> tuple[int, int]:
     return counted.forms["full"], counted.flat
 
 
-def test_the_lean_form_leaves_out_what_no_caller_needs() -> None:
+def test_lean_form_omits_unneeded_members() -> None:
     definition = json.dumps({**DEFINITION, "outputSchema": schema(*"abcdefgh")})
     made = cost([Tool("box/files/x", "box", "files", "x", definition.encode())])
     assert made.forms["lean"] < made.flat

@@ -59,7 +59,7 @@ async def test_every_request_of_the_page_is_answered_as_it_says(tmp_path: Path) 
         (["b…"], ["abc"], False),
     ],
 )
-def test_dots_stand_for_what_is_left_out(written: list[str], said: list[str], expected: bool) -> None:
+def test_dots_match_any_text(written: list[str], said: list[str], expected: bool) -> None:
     assert matches(written, said) is expected
 
 
@@ -93,7 +93,7 @@ def test_the_numbers_of_the_page_are_those_of_the_source() -> None:
     assert (kept_results.MIN_PIECE_TOKENS, kept_results.DEFAULT_PIECE) == (200, 2000)
 
 
-def test_the_table_of_the_command_is_what_the_command_says(tmp_path: Path) -> None:
+def test_documented_table_matches_the_command(tmp_path: Path) -> None:
     section = (
         (DOCS / "reference" / "cli.md").read_text(encoding="utf-8").partition("\n## tokens\n")[2].partition("\n## ")[0]
     )

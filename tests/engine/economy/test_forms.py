@@ -20,7 +20,7 @@ def test_each_form_is_shorter_than_the_one_before() -> None:
     assert lengths == sorted(lengths, reverse=True)
 
 
-def test_every_form_says_what_it_is() -> None:
+def test_every_form_names_itself() -> None:
     assert set(DESCRIBED) == set(Form)
 
 
@@ -54,7 +54,7 @@ def test_a_tool_without_description_has_no_dash() -> None:
     assert show(tool("ping"), Form.SENTENCE).text == "ping()"
 
 
-def test_lines_are_lines_whatever_the_description_does() -> None:
+def test_descriptions_cannot_break_lines() -> None:
     wild = tool("wild", "One\n\ntwo\r\n\tthree")
     assert "\n" not in show(wild, Form.TEXT).text
 
@@ -74,7 +74,7 @@ def test_a_part_of_the_wrong_type_does_not_take_the_others_along() -> None:
     assert (known.title, known.description) == ("", "Good.")
 
 
-def test_a_full_definition_is_what_the_server_sent() -> None:
+def test_full_definition_has_the_servers_bytes() -> None:
     told = {"destructiveHint": True, "title": "Delete"}
     shown = show(tool("delete", annotations=told, outputSchema={"type": "object"}, own=[1]), Form.FULL)
     definition = json.loads(shown.text)

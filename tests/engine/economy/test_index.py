@@ -83,7 +83,7 @@ def test_a_name_that_is_all_said_wins_over_one_that_says_more() -> None:
     assert found["all"] > 1.3 * found["more"]
 
 
-def test_synonyms_find_what_the_words_do_not(index: Index) -> None:
+def test_synonyms_find_tools_without_the_words(index: Index) -> None:
     assert best(index, "repo")[0] == "gh/list_repos"
 
 
@@ -254,7 +254,7 @@ DESK = [
         ("look for what I wrote", "search"),
     ],
 )
-def test_everyday_words_find_what_tools_call_something_else(said: str, key: str) -> None:
+def test_everyday_words_find_tools_with_technical_names(said: str, key: str) -> None:
     assert best(Index.build(DESK), said)[0] == key
 
 
@@ -284,7 +284,7 @@ def test_actions_of_a_whole_task_do_not_decide() -> None:
 
 
 @pytest.mark.parametrize("quotes", ['""', "\u201c\u201d", "''", "\u300c\u300d"])
-def test_what_is_quoted_is_given_to_the_tool_and_counts_less(quotes: str) -> None:
+def test_quoted_text_counts_less(quotes: str) -> None:
     entries = [SearchDocument(key="w", name="weather_report"), SearchDocument(key="m", name="send_message")]
     index = Index.build(entries)
     assert best(index, "message: weather report")[0] == "w"

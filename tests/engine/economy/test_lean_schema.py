@@ -115,7 +115,7 @@ def test_a_value_that_is_not_a_schema_is_returned_unchanged(schema: object) -> N
 
 @examples(150)
 @given(SCHEMAS, VALUES)
-def test_what_was_valid_stays_valid_and_the_schema_is_one(schema: dict[str, Any], value: object) -> None:
+def test_valid_arguments_stay_valid_under_the_lean_schema(schema: dict[str, Any], value: object) -> None:
     before = copy.deepcopy(schema)
     short = lean(schema)
     assert schema == before

@@ -44,7 +44,7 @@ def test_a_need_about_something_else_changes_nothing() -> None:
     assert [(hit.key, hit.score) for hit in INDEX.search(query, learned=learned).hits] == plain
 
 
-def test_a_tool_that_is_named_wins_over_what_was_used_before() -> None:
+def test_named_tool_wins_over_learned_use() -> None:
     assert found("close ticket", ("open ticket", "create_ticket"))[0] == "close_ticket"
 
 

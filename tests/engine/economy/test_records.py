@@ -50,7 +50,7 @@ def test_json_lines_become_an_array() -> None:
         "x,step 9\ny,step 10\nz,step 11\n",
     ],
 )
-def test_what_does_not_fit_in_every_line_is_no_table(text: str) -> None:
+def test_records_with_different_members_are_no_table(text: str) -> None:
     assert records(text) is None
 
 

@@ -149,13 +149,13 @@ def test_grep_shows_lines_around_and_reads_on() -> None:
     assert grep(POEM, "many", room=40, first=3).text.startswith("3: ")
 
 
-def test_grep_cuts_a_long_line_to_what_was_found() -> None:
+def test_grep_cuts_long_lines_to_the_match() -> None:
     part = grep("x" * 100_000 + "NEEDLE" + "y" * 100_000, "needle", room=2_000)
     assert "NEEDLE" in part.text
     assert len(part.text) < 500
 
 
-def test_grep_is_not_slow_on_what_ruins_regular_expressions() -> None:
+def test_grep_is_linear_on_pathological_patterns() -> None:
     # A backtracking engine would need some 10**15 steps for this.
     assert grep("a" * 100_000, "a*a*a*b", room=100).text == ""
 
@@ -276,7 +276,7 @@ def test_long_words_and_hashes_are_no_binary_data(word: str) -> None:
     }
 
 
-def test_looking_for_binary_data_takes_memory_for_what_is_found_alone() -> None:
+def test_search_for_binary_data_allocates_only_for_matches() -> None:
     """A group that is repeated for each character would keep 170 times the text."""
     written = b'["%b", "%b"]' % (b"x" * (1 << 20), b"aB1\\/" * (1 << 18))
     tracemalloc.start()
@@ -294,7 +294,7 @@ def test_a_long_word_with_escape_sequences_is_no_binary_data() -> None:
         assert result_pieces.without_base64(written) == (written, 0)
 
 
-def test_only_what_is_replaced_counts_as_binary_data() -> None:
+def test_only_replaced_strings_count_as_binary_data() -> None:
     written = b'["%b", "%b", "%b"]' % (b"a" * 300, b"aB1/" * 100, b"B" * 300)
     found, count = result_pieces.without_base64(written)
     assert b"(binary data, 300 bytes)" in found and count == 1

@@ -104,7 +104,7 @@ def test_nothing_found_says_what_to_do() -> None:
     assert made.tools == () and "open a toolbox" in made.text
 
 
-def test_nothing_found_says_what_there_is_if_that_fits() -> None:
+def test_empty_result_lists_the_toolboxes_if_they_fit() -> None:
     there = "Toolboxes:\n- dev\n- home"
     made = answer([], matched=0, siblings={}, instead=there)
     assert made.text.startswith("Nothing matches.") and made.text.endswith(f"\n{there}")

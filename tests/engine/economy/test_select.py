@@ -79,7 +79,7 @@ DATA: dict[str, Any] = {
         ("`true` == `1`", False),
     ],
 )
-def test_an_expression_takes_out_what_it_names(expression: str, selected: object) -> None:
+def test_expression_selects_its_members(expression: str, selected: object) -> None:
     assert select(DATA, expression) == selected
 
 
@@ -94,7 +94,7 @@ def test_an_expression_takes_out_what_it_names(expression: str, selected: object
         ("/zzz", "there is no `zzz` in `/`, an object with `items`, `total`, `none`, `zero`, `a b`, `byName`"),
     ],
 )
-def test_a_pointer_that_leads_nowhere_is_told_what_is_there(pointer: str, told: str) -> None:
+def test_dangling_pointer_lists_the_existing_members(pointer: str, told: str) -> None:
     with pytest.raises(BadExpression) as caught:
         select(DATA, pointer)
     assert str(caught.value) == told
@@ -128,7 +128,7 @@ def test_a_pointer_into_an_empty_object_says_so() -> None:
         ("a" * 2_000, "longer than"),
     ],
 )
-def test_a_bad_expression_says_what_is_wrong(expression: str, complaint: str) -> None:
+def test_bad_expression_explains_the_mistake(expression: str, complaint: str) -> None:
     with pytest.raises(BadExpression, match=re.escape(complaint)):
         select(DATA, expression)
 

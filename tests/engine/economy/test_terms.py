@@ -87,7 +87,7 @@ def test_any_text_gives_terms_without_spaces_or_upper_case(text: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_terms_of_a_text_do_not_depend_on_what_stands_beside_it(one: str, other: str) -> None:
+def test_terms_of_a_text_do_not_depend_on_its_neighbours(one: str, other: str) -> None:
     assert terms(f"{one} {other}") == terms(one) + terms(other)
 
 

@@ -59,7 +59,7 @@ async def test_a_client_that_shows_apps_gets_their_tools_beside_the_two(tmp_path
 
 
 @every_era
-async def test_they_are_listed_from_what_is_known_without_a_start(tmp_path: Path, era: str) -> None:
+async def test_app_tools_are_listed_from_manifests_without_a_start(tmp_path: Path, era: str) -> None:
     async with workbench_with(tmp_path, boxes(), era=era) as seen:
         await seen.open(toolbox_name="office")
     every = boxes()
@@ -128,7 +128,7 @@ async def test_a_bare_name_of_several_servers_is_refused_with_the_candidates(tmp
         assert (await failure(seen, "nothing")).code == -32600
 
 
-async def test_a_bare_name_does_not_reach_what_a_filter_or_a_policy_hides(tmp_path: Path) -> None:
+async def test_bare_name_does_not_reach_hidden_tools(tmp_path: Path) -> None:
     every = boxes()
     every["home"]["lights"].settings["toolFilters"] = ["!switch"]
     rules: list[Any] = [{"tools": ["office/charts/**"], "then": "hide"}, {"then": "allow"}]

@@ -65,9 +65,7 @@ def shown(face: Face) -> dict[str, str]:
 
 @pytest.mark.requirement("names.collisions")
 @pytest.mark.parametrize(("kind", "name"), [("flat", "my_srv_tool"), ("dynamic", "box__my_srv_tool")])
-def test_after_a_restart_the_server_that_held_a_name_has_it_whatever_the_order_of_the_file(
-    tmp_path: Path, kind: str, name: str
-) -> None:
+def test_server_keeps_its_exposed_name_after_a_restart_in_any_file_order(tmp_path: Path, kind: str, name: str) -> None:
     face = started(tmp_path, kind)
     listed(face, "my_srv", "tool")
     assert shown(face)[name] == "my_srv"
@@ -109,7 +107,7 @@ def test_without_prefixes_a_plain_name_waits_too(tmp_path: Path) -> None:
     assert shown(again) == {"my_search": "my", "search": "my_srv"}
 
 
-def test_a_change_of_the_configuration_in_force_lets_nobody_take_a_name_either(tmp_path: Path) -> None:
+def test_changed_configuration_does_not_reassign_exposed_names(tmp_path: Path) -> None:
     face = started(tmp_path, "flat")
     listed(face, "my_srv", "tool")
     listed(face, "my")
@@ -181,7 +179,7 @@ async def test_a_workbench_that_is_started_again_knows_the_names_of_the_last(
     assert (await tools(boxes))["default_my_srv_tool"]["description"] == "Good."
 
 
-def test_names_of_a_user_are_nobody_elses_and_forgotten_with_what_is_cached_for_users(tmp_path: Path) -> None:
+def test_names_held_for_a_user_are_private_and_dropped_with_their_cache(tmp_path: Path) -> None:
     store = ManifestStore(lambda: str(tmp_path))
     for principal, server in (("alice", "one"), ("bob", "two")):
         names = HeldNames(store, "/plain.json", lambda: None, principal)

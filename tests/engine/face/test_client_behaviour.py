@@ -53,7 +53,7 @@ def test_clients_that_can_be_installed_into_have_the_same_name_in_both_tables() 
 
 
 @pytest.mark.parametrize("nonsense", [b"{}", b"[]", b"null", b'{"name": 5}', b"{", b'{"name":"\xff"}', b"[" * 100_000])
-def test_whoever_does_not_say_who_it_is_is_unknown(nonsense: bytes) -> None:
+def test_client_without_a_name_is_unknown(nonsense: bytes) -> None:
     assert Recogniser({}).behaviour(nonsense) is UNKNOWN
 
 
@@ -79,7 +79,7 @@ def test_any_number_of_introductions_takes_a_bounded_memory() -> None:
 
 
 @pytest.mark.requirement("project.documentation")
-def test_the_document_is_what_the_table_says() -> None:
+def test_document_matches_the_table() -> None:
     assert BEHAVIOUR.read_text("utf-8") == behaviour_document(), "run python -m scripts.write_client_docs"
     assert table().startswith(START)
     assert all(f"| {row.title} |" in table() for row in behaviours().values())

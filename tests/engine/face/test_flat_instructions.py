@@ -43,7 +43,7 @@ def test_every_server_is_named_before_one_of_them_says_anything() -> None:
 
 
 @pytest.mark.requirement("flat.instructions")
-def test_what_fits_is_said_as_it_is() -> None:
+def test_text_that_fits_is_unchanged() -> None:
     servers = [Introduced("one", None, "First.\n\n- a list\n"), Introduced("two"), Introduced("three", "is\ndead", "x")]
     assert flat_instructions(HEAD, servers) == (
         f"{HEAD}\n- one\n- two\n- three (not available: is dead)\n\nFrom one:\nFirst.\n\n- a list\n\n\nFrom three:\nx"
@@ -65,7 +65,7 @@ def test_more_servers_than_can_be_named_are_counted() -> None:
     assert len(text.encode()) <= MOST
 
 
-def test_what_toolboxes_are_for_is_said_while_there_is_room() -> None:
+def test_toolbox_descriptions_are_shown_while_there_is_room() -> None:
     servers = [Introduced("desk/notes", about="Notes and the clock."), Introduced("desk/clock")]
     assert flat_instructions("Servers:", servers) == "Servers:\n- desk/notes: Notes and the clock.\n- desk/clock"
     many = [Introduced(f"box{number}/server", about="About it. " * 20) for number in range(60)]

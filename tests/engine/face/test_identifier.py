@@ -68,7 +68,7 @@ def test_no_arguments_are_an_empty_object(arguments: dict[str, Any]) -> None:
         assert bytes(read({**identity, **arguments}).arguments) == b"{}"
 
 
-def test_a_path_is_left_to_whoever_knows_what_exists() -> None:
+def test_paths_are_kept_whole_for_the_catalogue() -> None:
     assert read({"tool": "box/srv/run", "arguments": {"n": 1}}).tool == "box/srv/run"
     assert read({"tool": "with/many/slashes/in/it"}).tool == "with/many/slashes/in/it"
     assert read({"tool": "run"}).tool == "run"
@@ -123,13 +123,13 @@ def test_arguments_mean_the_same_in_every_form(arguments: dict[str, Any]) -> Non
         ({"tool": IDENTITY, "max_tokens": -1}, "`max_tokens`"),
     ],
 )
-def test_anything_else_is_told_what_is_wrong_and_what_was_expected(given: Any, named: str) -> None:
+def test_invalid_identifier_is_refused_with_the_expected_form(given: Any, named: str) -> None:
     text = refused(given)
     assert named in text
     assert '"toolbox"' in text or "max_tokens" in text
 
 
-def test_no_arguments_at_all_are_told_what_was_expected() -> None:
+def test_missing_arguments_are_refused_with_the_expected_form() -> None:
     with pytest.raises(BadIdentifier):
         read_use_tool(None)
 
@@ -174,7 +174,7 @@ def test_a_number_beyond_all_measure_is_no_object(arguments: bytes) -> None:
         {**IDENTITY, "n": 1, "deep": {"a": [1]}, "arguments": None},
     ],
 )
-def test_arguments_beside_arguments_are_taken_for_what_they_are(given: Any) -> None:
+def test_arguments_beside_the_identifier_are_accepted(given: Any) -> None:
     assert json.loads(bytes(read(given).arguments)) == {"n": 1, "deep": {"a": [1]}}
 
 

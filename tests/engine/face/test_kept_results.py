@@ -81,7 +81,7 @@ async def test_large_results_are_shortened_unless_there_is_no_limit(
         assert (await seen.use("dev/api/get") == whole) is is_whole
 
 
-async def test_images_pass_as_they_are_whatever_their_size(tmp_path: Path) -> None:
+async def test_images_of_any_size_pass_unchanged(tmp_path: Path) -> None:
     data = base64.b64encode(random.Random(3).randbytes(300_000)).decode()
     whole = {"content": [{"type": "image", "data": data, "mimeType": "image/png"}, {"type": "text", "text": "a cat"}]}
     async with workbench_with(tmp_path, boxes(whole)) as seen:
@@ -137,7 +137,7 @@ async def test_a_head_takes_no_more_than_its_budget(tmp_path: Path, budget: int,
         assert estimated_tokens(written) <= 1.2 * budget
 
 
-async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:
+async def test_result_metadata_is_kept(tmp_path: Path) -> None:
     own = text(LINES, isError=True, _meta={"example.test/a": 1}, structuredContent={"a": 1}, unknown=[1])
     async with workbench_with(tmp_path, boxes(own)) as seen:
         result = await seen.use("dev/api/get", max_tokens=300)
@@ -149,7 +149,7 @@ async def test_what_the_result_says_of_itself_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["input_required", "task"])
-async def test_what_is_no_result_yet_is_never_shortened(tmp_path: Path, kind: str) -> None:
+async def test_incomplete_results_are_never_shortened(tmp_path: Path, kind: str) -> None:
     asking = {"resultType": kind, "inputRequests": {"q": {"method": "roots/list", "params": {"x": "y" * 5000}}}}
     async with workbench_with(tmp_path, boxes(asking, resultBudget=200), era="modern") as seen:
         result = await seen.use("dev/api/get")
@@ -181,7 +181,7 @@ async def test_a_part_of_json_is_selected(tmp_path: Path) -> None:
         assert text_of(nowhere) == "`select`: there is no `no` in `/`, an object with `issues`"
 
 
-async def test_structured_content_is_what_is_selected_from(tmp_path: Path) -> None:
+async def test_selection_applies_to_structured_content(tmp_path: Path) -> None:
     async with workbench_with(
         tmp_path, boxes(text("see the structured content " * 50, structuredContent={"a": ISSUES}))
     ) as seen:
@@ -263,7 +263,7 @@ async def test_embedded_text_is_read_like_text(tmp_path: Path) -> None:
         ({"start": "x"}, "start"),
     ],
 )
-async def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, arguments: Json, said: str) -> None:
+async def test_unreadable_result_explains_the_way_out(tmp_path: Path, arguments: Json, said: str) -> None:
     value = json.dumps(ISSUES) if arguments.get("select") == "a[?" else LINES
     async with workbench_with(tmp_path, boxes(text(value))) as seen:
         result = await seen.use(await head_of(seen), arguments)
@@ -333,7 +333,7 @@ async def test_of_a_huge_value_the_shape_is_not_told_but_it_can_be_selected_from
 # bounds
 
 
-async def test_results_are_private_to_whoever_made_the_call(tmp_path: Path) -> None:
+async def test_results_are_private_to_the_caller(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(text(LINES)), principal="alice") as seen:
         uri = await head_of(seen)
         async with MemoryClient.of(seen.gateway, "bob") as other:
@@ -374,7 +374,7 @@ async def test_only_so_many_bytes_are_kept(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_KEPT_RESULTS", 4), ("MAX_KEPT_RESULT_BYTES", 50_000)])
-def test_whoever_keeps_most_makes_room(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+def test_user_with_the_most_kept_results_makes_room(monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
     monkeypatch.setattr(kept, limit, most)
     results = kept.KeptResults()
     data = json.dumps(text("x " * 6_000)).encode()
@@ -414,9 +414,7 @@ async def test_results_are_kept_for_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert (len(results), results.kept_bytes) == (0, 0)
 
 
-async def test_a_large_result_is_shortened_where_nobody_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_results_are_shortened_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
     work = kept.Shortening.work
 

@@ -151,7 +151,7 @@ async def test_clients_of_which_nothing_is_known_get_both(tmp_path: Path, client
         {**TWICE, "content": [*TWICE["content"], {"type": "image", "data": "aW1hZ2U=", "mimeType": "image/png"}]},
     ],
 )
-async def test_what_does_not_say_the_same_is_sent_whole(tmp_path: Path, result: Json) -> None:
+async def test_different_contents_are_both_sent(tmp_path: Path, result: Json) -> None:
     async with workbench_with(tmp_path, boxes(result)) as seen:
         await introduced(seen, "claude-code", "legacy")
         got = await seen.use("dev/api/get")

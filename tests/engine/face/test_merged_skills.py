@@ -159,7 +159,7 @@ async def test_a_search_names_skills_with_their_address(tmp_path: Path) -> None:
         assert every["shop"]["billing"].starts == 0
 
 
-async def test_what_a_policy_hides_is_in_no_list_no_entry_no_directory_and_no_search(tmp_path: Path) -> None:
+async def test_hidden_items_are_in_no_list_entry_directory_or_search(tmp_path: Path) -> None:
     rules: list[Any] = [
         {"resources": ["shop/billing/skill://acme/refunds/mails/*", "code/git/skill://review/**"], "then": "hide"},
         {"resources": ["code/docs/docs://pdf/**"], "then": "deny"},
@@ -184,7 +184,7 @@ def _answer(result: Json, params: Json) -> Json:
 
 
 @every_era
-async def test_what_cannot_be_read_hides_nothing_less(tmp_path: Path, era: str) -> None:
+async def test_unreadable_items_are_hidden_all_the_same(tmp_path: Path, era: str) -> None:
     """An item without an address, or one that is none, does not show what is beside it."""
     rules: list[Any] = [{"resources": ["shop/billing/skill://acme/secret/**"], "then": "hide"}, {"then": "allow"}]
     secret = {"uri": "skill://acme/secret/x.md", "digest": "sha256:0"}

@@ -44,7 +44,7 @@ def test_a_budget_of_null_is_not_the_same_as_none_given() -> None:
         ({"max_tokens": 500}, OpenRequest(budget=500)),
     ],
 )
-def test_what_is_meant_is_understood(given: dict[str, Any], meant: OpenRequest) -> None:
+def test_variants_of_a_selection_are_understood(given: dict[str, Any], meant: OpenRequest) -> None:
     assert read(**given) == meant
 
 

@@ -255,7 +255,7 @@ async def test_the_index_says_which_toolbox_could_not_be_opened(tmp_path: Path) 
         assert why == "  not available: no licence found"
 
 
-async def test_what_is_not_available_is_said_beside_lines_of_text_too(tmp_path: Path) -> None:
+async def test_unavailable_servers_are_listed_beside_text_lines_too(tmp_path: Path) -> None:
     broken = Server()
     broken.failing = "no licence found"
     async with workbench_with(tmp_path, {"dev": {"files": FILES, "broken": broken}}) as seen:
@@ -345,9 +345,7 @@ async def test_one_definition_that_is_over_the_budget_alone_is_shown_shorter_and
         ({"tools": [5]}, "tools"),
     ],
 )
-async def test_a_request_that_cannot_be_understood_says_what_is_wrong(
-    tmp_path: Path, arguments: Json, said: str
-) -> None:
+async def test_malformed_request_explains_the_mistake(tmp_path: Path, arguments: Json, said: str) -> None:
     async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         result = await seen.open(**arguments)
         assert result["isError"] is True

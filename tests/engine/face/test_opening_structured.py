@@ -56,7 +56,7 @@ async def test_the_full_form_is_everything_that_the_server_sent(tmp_path: Path, 
 
 
 @pytest.mark.requirement("proxy.metadata")
-async def test_opened_without_a_wish_tools_have_what_calls_need_and_the_way_to_the_rest(tmp_path: Path) -> None:
+async def test_default_form_has_required_arguments_and_the_way_to_the_rest(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes()) as seen:
         result = await seen.open(toolbox_name="desk")
         for content in (result["structuredContent"], json.loads(text_of(result))):
@@ -165,7 +165,7 @@ async def test_text_and_structure_each_stay_within_the_budget(tmp_path: Path, co
 
 
 @pytest.mark.requirement("proxy.metadata")
-async def test_what_the_budget_shortens_is_said_with_the_way_to_the_whole(tmp_path: Path) -> None:
+async def test_shortened_definitions_name_the_way_to_the_whole(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(*many(60)), budget=2_000) as seen:
         result = await seen.open(toolbox_name="desk")
         for said in (text_of(result), result["structuredContent"]["note"]):

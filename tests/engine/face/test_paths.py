@@ -85,7 +85,7 @@ def test_every_way_to_split_a_path_counts_known_or_not() -> None:
         ("nowhere/log", []),
     ],
 )
-def test_what_is_given_of_an_identity_is_read_from_a_path(path: str, expected: list[Parts]) -> None:
+def test_partial_identifier_is_read_from_a_path(path: str, expected: list[Parts]) -> None:
     assert list(readings(KNOWN, path)) == expected
 
 
@@ -105,7 +105,7 @@ def test_known_tools_that_fit_are_found(parts: Parts, expected: list[str]) -> No
     assert [path_of(entry, tool) for entry, tool in fitting(KNOWN, parts)] == expected
 
 
-def test_servers_fit_by_what_is_given_of_them() -> None:
+def test_partial_identifier_matches_servers() -> None:
     assert [entry.label for entry in places_of(KNOWN, ("", "git", "log"))] == ["dev/git", "ops/git"]
     assert [entry.label for entry in places_of(KNOWN, ("ops", "", ""))] == ["ops/git", "ops/x"]
 

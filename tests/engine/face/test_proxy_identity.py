@@ -76,7 +76,7 @@ INCOMPLETE = [
 @pytest.mark.requirement("proxy.identity")
 @pytest.mark.parametrize("before", [opens_nothing, opens_dev, opens_prod, searches])
 @pytest.mark.parametrize(("arguments", "missing"), INCOMPLETE)
-async def test_a_call_that_lacks_a_part_is_refused_whatever_is_known(
+async def test_incomplete_identifier_is_refused_with_and_without_manifests(
     tmp_path: Path, arguments: dict[str, Any], missing: list[str], before: Callable[[ConnectedClient], Awaitable[None]]
 ) -> None:
     every = boxes()
@@ -109,7 +109,7 @@ async def test_the_refusal_has_the_paths_that_can_be_meant_and_no_others(
 
 
 @pytest.mark.requirement("proxy.identity")
-async def test_what_is_remembered_on_disk_is_among_the_candidates(tmp_path: Path) -> None:
+async def test_tools_in_manifests_are_candidates(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes()) as seen:
         await seen.open(query="anything")
     async with workbench_with(tmp_path, every := boxes()) as seen:

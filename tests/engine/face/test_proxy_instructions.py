@@ -60,7 +60,7 @@ async def test_the_two_tools_never_cost_more_than_300_tokens(tmp_path: Path, era
 
 @pytest.mark.requirement("proxy.identity")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_object_is_what_agents_are_taught(tmp_path: Path, era: str) -> None:
+async def test_agents_are_taught_the_object_form(tmp_path: Path, era: str) -> None:
     async with workbench_with(tmp_path, boxes(2), era=era) as seen:
         use_tool = (await seen.client.request("tools/list"))["tools"][1]
         taught = '{"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}'

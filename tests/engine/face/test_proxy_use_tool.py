@@ -94,7 +94,7 @@ async def test_a_wrong_path_is_answered_with_the_nearest(tmp_path: Path, path: s
 # arguments
 
 
-async def test_wrong_arguments_are_told_with_where_what_was_meant_and_the_schema_and_nothing_is_called(
+async def test_wrong_arguments_are_refused_with_place_suggestion_and_schema(
     tmp_path: Path,
 ) -> None:
     every = boxes()

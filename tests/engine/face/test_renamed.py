@@ -67,7 +67,7 @@ def test_a_member_that_is_there_twice_is_written_once(written: bytes) -> None:
     st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")]),
     st.booleans(),
 )
-def test_whatever_is_around_it_stays_as_it_is_written(
+def test_surrounding_members_keep_their_bytes(
     others: dict[str, Any], indent: int | None, separators: tuple[str, str], ascii_only: bool
 ) -> None:
     marker = "a name that nothing else has"

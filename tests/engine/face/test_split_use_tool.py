@@ -84,7 +84,7 @@ def _handshake() -> Json:
     return {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
 
 
-async def test_what_is_remembered_does_not_let_a_call_pass(bench: Bench) -> None:
+async def test_manifest_does_not_let_a_writing_call_pass(bench: Bench) -> None:
     async with split(bench) as seen:
         await seen.open()
     async with split(bench) as seen:
@@ -117,11 +117,11 @@ async def test_without_split_there_are_two_tools_and_everything_passes(bench: Be
         ("[]", False),
     ],
 )
-def test_only_what_says_so_reads(annotations: str, reads: bool) -> None:
+def test_only_declared_tools_are_read_only(annotations: str, reads: bool) -> None:
     assert only_reads(b'{"name":"x","annotations":' + annotations.encode() + b"}") is reads
 
 
-def test_what_says_nothing_writes() -> None:
+def test_tools_without_annotations_write() -> None:
     assert not only_reads(b'{"name":"x"}')
     assert not only_reads(b"[]")
 

@@ -64,9 +64,7 @@ def test_two_servers_may_choose_the_same_handle(tasks: Tasks, entries: list[Serv
     assert handle_of(tasks, entries[1], "task-1") == second, "the same one when the server says it again"
 
 
-def test_what_a_server_tells_of_a_task_comes_under_the_handle_that_the_client_has(
-    tasks: Tasks, entries: list[ServerEntry]
-) -> None:
+def test_task_notifications_carry_the_clients_handle(tasks: Tasks, entries: list[ServerEntry]) -> None:
     first, second = (handle_of(tasks, entry, "task-1") for entry in entries)
     told = b'{"taskId":"task-1","status":"working"}'
     assert tasks.shown(VIEW, entries[0], told, CLIENT) == told, "untouched where nothing has to be changed"
@@ -76,7 +74,7 @@ def test_what_a_server_tells_of_a_task_comes_under_the_handle_that_the_client_ha
     assert first in told.decode()
 
 
-def test_a_handle_belongs_to_whom_it_was_given(tasks: Tasks, entries: list[ServerEntry]) -> None:
+def test_task_handle_belongs_to_its_principal(tasks: Tasks, entries: list[ServerEntry]) -> None:
     handle = handle_of(tasks, entries[0], "mine")
     assert asked(tasks, handle, STRANGER) is None
     assert asked(tasks, handle) == ("one", "mine")

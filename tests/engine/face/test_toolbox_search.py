@@ -57,7 +57,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return built
 
 
-async def test_a_need_that_nothing_matches_is_told_what_there_is(tmp_path: Path) -> None:
+async def test_unmatched_need_lists_the_toolboxes(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes()) as seen:
         answer = await seen.said(query="xylophone")
         assert answer.startswith("Nothing matches.") and "\n- dev" in answer and "\n- home" in answer
@@ -157,7 +157,7 @@ async def test_a_server_that_fails_is_told_and_the_others_are_searched(tmp_path:
         assert "Not available: git: no licence found" in text
 
 
-async def test_looking_again_does_not_start_again_what_has_just_failed(tmp_path: Path) -> None:
+async def test_repeated_search_does_not_restart_a_server_that_just_failed(tmp_path: Path) -> None:
     every = boxes()
     every["dev"]["git"].failing = "no licence found"
     async with workbench_with(tmp_path, every) as seen:

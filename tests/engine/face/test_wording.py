@@ -32,7 +32,7 @@ def test_the_error_of_a_server_is_kept_whole() -> None:
     assert result["_meta"] == {ERROR_META: error}
 
 
-def test_a_failure_says_where_and_what_to_do() -> None:
+def test_failure_names_its_place_and_remedy() -> None:
     assert failure_text(DownstreamError("it broke"), "box/server/tool") == "[box/server/tool] it broke"
     assert failure_text(DownstreamError("it broke", hint="mend it"), "box") == "[box] it broke\nhint: mend it"
     assert failure_text(DownstreamError("it broke", hint="mend it")) == "it broke\nhint: mend it"

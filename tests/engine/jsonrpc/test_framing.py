@@ -55,7 +55,7 @@ def cut_up(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
     return stream, [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
 
-def test_lines_are_what_lies_between_newlines_as_it_was_written() -> None:
+def test_lines_are_the_bytes_between_newlines() -> None:
     lines, oversized, last = split([STREAM])
     assert lines == LINES
     assert oversized == [(b"x" * KEPT_OF_OVERSIZED, b"x" * KEPT_OF_OVERSIZED, LIMIT + 1)]

@@ -158,7 +158,7 @@ def test_no_step_looks_at_more_than_a_few_pieces(payload: bytes, monkeypatch: py
     ],
     ids=["string", "escapes", "rows"],
 )
-def test_what_is_valid_is_validated_once_and_its_members_are_found(
+def test_valid_message_is_validated_once_and_its_members_are_found(
     arguments: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its `params` and what is in them are looked into again, to find their members."""
@@ -180,7 +180,7 @@ def test_what_is_valid_is_validated_once_and_its_members_are_found(
     assert sum(checked) < 1.1 * len(line)
 
 
-def test_members_of_what_is_not_valid_unicode_are_not_given_though_the_message_is_read() -> None:
+def test_members_with_invalid_unicode_are_withheld_though_the_message_is_read() -> None:
     """A lone surrogate, which JavaScript writes: in front of a large string that was read as it is."""
     params = rb'{"name":"\ud800","arguments":{"text":"%b"}}' % (b"word " * 40_000)
     message = read_large(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params)

@@ -48,7 +48,7 @@ def malformed(line: bytes) -> Malformed:
         (b"{}", set()),
     ],
 )
-def test_the_fields_that_are_there_say_what_a_message_is(line: bytes, present: set[str]) -> None:
+def test_present_fields_determine_the_kind_of_message(line: bytes, present: set[str]) -> None:
     message = read(line)
     assert {name for name in ("method", *PAYLOADS) if getattr(message, name) is not UNSET} == present
 
@@ -241,7 +241,7 @@ def test_the_id_of_a_message_that_cannot_be_read_is_guessed(text: bytes, id: byt
     assert find_id(text) == id
 
 
-def test_the_id_of_a_message_is_found_in_what_is_left_of_it() -> None:
+def test_id_is_found_in_the_rest_of_an_oversized_message() -> None:
     assert find_id(b'{"result":{"id":5,"text":"' + b"x" * 99, b'x"},"id":9}') == b"9"
     assert find_id(b'{"id":8,"result":{"text":"' + b"x" * 99, b'x"},"a":{"id":9}}') == b"8"
 

@@ -37,7 +37,7 @@ def test_a_long_piece_is_read_each_time() -> None:
         assert len(reader.asked) == times
 
 
-def test_what_was_not_asked_for_longest_is_forgotten() -> None:
+def test_least_recently_requested_entry_is_evicted() -> None:
     reader = Reader()
     read = remembered_if_short(reader)
     for number in range(MAX_CACHED_PIECES + 1):

@@ -106,7 +106,7 @@ def test_draining_takes_everything_oldest_first() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 50), st.floats(0.1, 50)), max_size=20), st.floats(0, 120))
-def test_exactly_what_is_due_expires(requests: list[tuple[float, float]], now: float) -> None:
+def test_exactly_the_due_requests_expire(requests: list[tuple[float, float]], now: float) -> None:
     pending = PendingRequests()
     exchanges = [add(pending, begun, timeout) for begun, timeout in requests]
     due = [exchange for exchange in exchanges if exchange.deadline <= now]
@@ -124,7 +124,7 @@ def test_time_that_passed_without_us_counts_for_no_deadline() -> None:
     assert pending.expired(50.0) == [exchange]
 
 
-async def test_what_arrives_right_behind_a_deadline_that_nobody_could_look_at_counts() -> None:
+async def test_answer_just_after_an_unobserved_deadline_counts() -> None:
     loop = asyncio.get_running_loop()
     arrived: asyncio.Future[str] = loop.create_future()
 
@@ -158,7 +158,7 @@ async def test_time_in_which_we_were_stopped_does_not_count(monkeypatch: pytest.
         assert await arrived == "in time"
 
 
-async def test_what_does_not_arrive_is_late() -> None:
+async def test_missing_answer_times_out() -> None:
     with pytest.raises(TimeoutError):
         async with within(0.01):
             await asyncio.Event().wait()

@@ -107,7 +107,7 @@ def test_quantiles_are_interpolated_and_unknown_without_calls() -> None:
     assert histogram.quantile(1.0) == 1000.0
 
 
-def test_no_quantile_exceeds_what_was_measured() -> None:
+def test_quantiles_do_not_exceed_the_maximum() -> None:
     figures = CallFigures()
     figures.on_unchecked_end(unchecked(figures), "result", (OK,), len(OK), 2.2)
     (one,) = figures.totals().by_server().values()
@@ -145,7 +145,7 @@ def test_a_call_that_ends_before_it_is_sent_took_no_time_at_its_server() -> None
 # ── ends ──
 
 
-def test_each_end_is_counted_as_what_it_is() -> None:
+def test_each_outcome_is_counted_as_its_kind() -> None:
     figures = CallFigures()
     unchecked(figures).end("result", OK)
     unchecked(figures).end("result", b'{"resultType":"complete",', memoryview(FAILED)[1:])
@@ -201,7 +201,7 @@ def test_calls_that_are_only_counted_end_in_the_same_ways() -> None:
     ]  # fmt: skip
 
 
-def test_who_makes_a_call_that_is_only_counted_is_found_out_when_somebody_looks() -> None:
+def test_caller_of_a_counted_call_is_resolved_on_demand() -> None:
     figures = CallFigures()
     figures.begin(passage := counted(figures))
     (call,) = figures.running()
@@ -328,7 +328,7 @@ def test_a_listener_learns_of_each_call_until_it_unsubscribes() -> None:
     assert len(listener.told) == 5 and ends_of(figures) == {"error": 1, "ok": 2}
 
 
-def test_calls_that_end_are_collected_until_nobody_collects_them() -> None:
+def test_ended_calls_are_kept_while_they_are_collected() -> None:
     figures, collector = CallFigures(), EndedCalls(lambda: None)
     stop = figures.collect(collector)
     figures.begin(first := unchecked(figures, body=b'{"a":1'))
@@ -575,7 +575,7 @@ async def test_a_server_that_does_not_answer_in_time_is_a_timeout(tmp_path: Path
 # ── the day ──
 
 
-def test_the_day_has_what_was_counted_in_each_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_day_has_the_counts_of_each_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     figures = CallFigures()
     start = figures._turn_at - 10
@@ -591,7 +591,7 @@ def test_the_day_has_what_was_counted_in_each_bucket(monkeypatch: pytest.MonkeyP
     assert figures.day("box", "other") == []
 
 
-def test_durations_of_the_day_leave_out_what_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durations_of_the_day_exclude_older_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1000.0)
     figures = CallFigures()
     start = figures._turn_at - 10

@@ -24,7 +24,7 @@ buckets = st.builds(
 
 
 @given(st.lists(buckets, max_size=20, unique_by=lambda each: each.number))
-def test_what_is_added_is_read(added: list[Bucket]) -> None:
+def test_appended_lines_are_read(added: list[Bucket]) -> None:
     ring = DayRing()
     for each in added:
         ring.add(S, each)

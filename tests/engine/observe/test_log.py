@@ -70,7 +70,7 @@ def test_a_clock_that_jumps_back_begins_a_new_minute() -> None:
     assert len(_passed(limit, (_record(10.0) for _ in range(100)))) == MAX_SIMILAR_LINES
 
 
-def test_whoever_asks_for_everything_gets_it() -> None:
+def test_debug_records_are_not_limited() -> None:
     limit = RepetitionLimit()
     assert len(_passed(limit, (_record(1.0, level=logging.DEBUG) for _ in range(5000)))) == 5000
 

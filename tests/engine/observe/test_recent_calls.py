@@ -20,7 +20,7 @@ class Observed:
         UncheckedPassage(None, self.figures, request, b"x" * 1000, None, 1.0).end(kind, payload)
 
 
-def test_calls_are_remembered_with_who_made_them_and_why_they_failed() -> None:
+def test_calls_are_recorded_with_caller_and_failure() -> None:
     observed = Observed()
     observed.call("one")
     observed.call("to all servers", server="")
@@ -32,7 +32,7 @@ def test_calls_are_remembered_with_who_made_them_and_why_they_failed() -> None:
     assert [each["id"] for each in observed.recent.calls(str)] == [first["id"], second["id"]]
 
 
-def test_only_the_latest_are_kept_and_nothing_of_what_was_sent() -> None:
+def test_only_recent_calls_are_kept_without_their_contents() -> None:
     observed = Observed()
     for number in range(calls := MAX_UNSEEN_CALLS + 10):
         observed.call(str(number))

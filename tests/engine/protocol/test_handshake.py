@@ -279,7 +279,7 @@ async def test_a_server_of_both_eras_is_connected_in_the_era_of_its_client(
         ("legacy", {"discover": DISCOVERED, "initialize": refusal(-32022)}, MODERN_ONLY),
     ],
 )
-async def test_what_a_meeting_shows_of_the_eras_is_told(client: Era, answers: Answer, shown: SpokenEras) -> None:
+async def test_first_answer_determines_the_eras(client: Era, answers: Answer, shown: SpokenEras) -> None:
     assert (await Server(**answers).handshake(client=client)).eras == shown
 
 

@@ -98,7 +98,7 @@ def test_a_server_is_sent_the_revision_that_it_agreed_to(client: Revision, serve
     assert between(LEGACY, server, None) == {**STAMP, PROTOCOL_VERSION: server.name}
 
 
-def test_a_modern_request_to_a_legacy_server_loses_what_belongs_to_the_hop() -> None:
+def test_modern_request_to_a_legacy_server_loses_hop_metadata() -> None:
     assert sent({**THEIR_STAMP, LOG_LEVEL: "debug"}, "legacy", from_modern=True) is None
     assert sent({**THEIR_STAMP, "a": 1}, "legacy", from_modern=True) == {"a": 1}
 
@@ -120,7 +120,7 @@ def test_a_progress_token_is_replaced_by_ours(era: Era, from_modern: bool) -> No
     st.sampled_from(["legacy", "modern"]),
     st.booleans(),
 )
-def test_what_belongs_to_no_era_always_passes(meta: dict[str, Any], era: Era, from_modern: bool) -> None:
+def test_metadata_of_no_era_always_passes(meta: dict[str, Any], era: Era, from_modern: bool) -> None:
     own = {key: value for key, value in meta.items() if key not in HOP_KEYS and key != "progressToken"}
     received = sent({**own, **(THEIR_STAMP if from_modern else {})}, era, from_modern=from_modern) or {}
     assert {key: value for key, value in received.items() if key not in HOP_KEYS} == own
@@ -138,14 +138,14 @@ def stamped(**more: object) -> Raw:
     return Raw(json.dumps({**THEIR_STAMP, **more}).encode())
 
 
-def test_a_stamp_says_what_we_have_to_know_of_a_request() -> None:
+def test_stamp_has_version_client_and_capabilities() -> None:
     stamp = read_stamp(stamped(**{LOG_LEVEL: "info", "progressToken": "t", "a": 1}))
     assert stamp == Stamp(MODERN, b'{"roots":{}}', "info", Raw(b'"t"'), THEIR_INFO)
     assert read_stamp(stamped()) == Stamp(MODERN, b'{"roots":{}}', client_info=THEIR_INFO)
     assert read_stamp(Raw(b'{"a":1,"progressToken":5}')) == Stamp(progress_token=Raw(b"5")), "not a stamp at all"
 
 
-def test_capabilities_are_compared_whatever_their_order() -> None:
+def test_order_of_capabilities_does_not_matter() -> None:
     one, other = ({"roots": {}, "sampling": {"a": 1, "b": 2}}, {"sampling": {"b": 2, "a": 1}, "roots": {}})
     stamps = [read_stamp(stamped(**{CLIENT_CAPABILITIES: each})) for each in (one, other)]
     assert isinstance(stamps[0], Stamp) and stamps[0] == stamps[1]

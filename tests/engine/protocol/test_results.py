@@ -47,7 +47,7 @@ def test_an_ordinary_result_gets_the_same_members_the_short_way(value: dict[str,
         assert modern_head(info) + written[1:] == b"".join(parts)
 
 
-def test_whatever_needs_a_closer_look_is_not_ordinary() -> None:
+def test_results_with_special_members_are_not_ordinary() -> None:
     assert is_ordinary(b'{"content":[],"isError":false}') and is_ordinary(b'{"content":["a \\"_meta\\" \\n"]}')
     needing = (
         *(b"{}", b"{ }", b"[]", b"", b'"text"', b'{"content":[],"_meta":{}}', b'{"resultType":"input_required"}'),

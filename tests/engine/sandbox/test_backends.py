@@ -73,7 +73,7 @@ def test_the_cheapest_backend_that_enforces_all_of_it_is_used(
     assert (chosen.backend.name, chosen.missing) == (backend, ())
 
 
-def test_no_program_is_tried_for_what_every_server_gets() -> None:
+def test_choosing_landlock_does_not_try_bwrap() -> None:
     def tried() -> str | None:
         raise AssertionError
 
@@ -90,7 +90,7 @@ def test_no_program_is_tried_for_what_every_server_gets() -> None:
         ("bwrap: No permissions to create new namespace", "apparmor_parser -r"),
     ],
 )
-def test_what_is_in_the_way_of_bwrap_is_said_with_the_remedy(trouble: str, hint: str) -> None:
+def test_reason_bwrap_is_unavailable_comes_with_a_remedy(trouble: str, hint: str) -> None:
     hosts = CONTAINED._replace(network=("a.com",))
     machine = ALL._replace(why_no_bwrap=lambda: trouble)
     with pytest.raises(DownstreamError) as caught:

@@ -84,7 +84,7 @@ def work(folder: Path) -> Path:
         "echo ../evil > .git/new && mv .git/new .git/commondir",
     ],
 )
-def test_what_other_programs_trust_cannot_be_written_replaced_or_created(folder: Path, work: Path, attack: str) -> None:
+def test_trusted_files_cannot_be_written_replaced_or_created(folder: Path, work: Path, attack: str) -> None:
     sandbox = decided(folder, work)
     assert choose(sandbox, capabilities()).backend.name == "bwrap", "Landlock could not keep it"
     before = {path.relative_to(work): path.read_bytes() for path in work.rglob("*") if path.is_file()}
@@ -127,7 +127,7 @@ def test_nothing_is_created_in_a_repository_whose_files_are_elsewhere_that_would
     )
 
 
-def test_what_was_created_to_be_kept_read_only_is_gone_afterwards(folder: Path, work: Path) -> None:
+def test_read_only_placeholders_are_removed_afterwards(folder: Path, work: Path) -> None:
     (work / ".git" / "hooks").rmdir()
     (work / ".idea").mkdir()
     sandbox = decided(folder, work)
@@ -136,7 +136,7 @@ def test_what_was_created_to_be_kept_read_only_is_gone_afterwards(folder: Path, 
     assert not any(map(os.path.lexists, sandbox.created)) and (work / ".idea").is_dir()
 
 
-def test_what_the_user_lists_can_be_written_all_the_same(folder: Path, work: Path) -> None:
+def test_explicit_write_grants_override_protection(folder: Path, work: Path) -> None:
     (work / ".vscode" / "snippets").mkdir(parents=True)
     sandbox = decided(folder, work, write=(str(work / ".git/config"), str(work / ".vscode/snippets")), backend="bwrap")
     script = 'cd "$1" && echo x > .git/config && echo x > .vscode/snippets/a; echo x > .vscode/tasks.json'
@@ -145,13 +145,13 @@ def test_what_the_user_lists_can_be_written_all_the_same(folder: Path, work: Pat
     assert not (work / ".vscode/tasks.json").exists()
 
 
-def test_landlock_starts_it_and_what_it_cannot_keep_is_said(folder: Path, work: Path) -> None:
+def test_landlock_starts_the_server_and_reports_unprotected_paths(folder: Path, work: Path) -> None:
     enforced = enforce(decided(folder, work, backend="landlock"))
     assert enforced.missing == () and str(work / ".git/hooks") in enforced.unprotected
     assert not (work / ".vscode").exists()
 
 
-def test_links_on_the_way_to_what_is_granted_are_there(folder: Path) -> None:
+def test_links_to_granted_paths_are_available(folder: Path) -> None:
     (folder / "real").mkdir()
     (folder / "real/file").write_text("found")
     for name, target in (("second", "real"), ("first", "second")):

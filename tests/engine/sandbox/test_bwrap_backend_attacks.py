@@ -53,7 +53,7 @@ def test_contained_has_nothing_of_the_users_files_and_sockets() -> None:
     assert succeeding(SandboxConfig(profile="contained", backend="bwrap")) == MEANT | NETWORK | RESOURCES
 
 
-def test_sealed_reaches_nobody_and_cannot_use_up_the_machine() -> None:
+def test_sealed_server_reaches_no_host_and_cannot_exhaust_the_machine() -> None:
     assert succeeding(SandboxConfig(profile="sealed", backend="bwrap")) == MEANT
 
 
@@ -70,7 +70,7 @@ def readable_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("readable_python")
-def test_with_a_list_of_hosts_nobody_is_reached_but_by_the_proxy() -> None:
+def test_host_list_allows_connections_through_the_proxy_only() -> None:
     hosts = SandboxConfig(profile="contained", network=("example.org", "127.0.0.1"))
     assert succeeding(hosts) == MEANT | OWN_NETWORK | RESOURCES
     assert succeeding(SandboxConfig(profile="sealed", network=("example.org",))) == MEANT | OWN_NETWORK
@@ -82,6 +82,6 @@ def test_with_single_unix_sockets_no_other_is_reached() -> None:
     assert succeeding(sandbox) == MEANT | OWN_NETWORK | RESOURCES
 
 
-def test_what_is_granted_as_well_can_be_used() -> None:
+def test_additional_grants_are_usable() -> None:
     sandbox = SandboxConfig(profile="contained", processes=50, memory=256 << 20, backend="bwrap")
     assert succeeding(sandbox) == MEANT | NETWORK

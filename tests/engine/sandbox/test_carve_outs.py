@@ -32,7 +32,7 @@ def named(paths: tuple[str, ...], folder: Path) -> set[str]:
     return {str(Path(path).relative_to(folder)) for path in paths}
 
 
-def test_what_other_programs_run_or_trust_stays_read_only(work: Path) -> None:
+def test_files_other_programs_run_or_trust_stay_read_only(work: Path) -> None:
     for name in (".vscode", ".claude", "src"):
         (work / name).mkdir()
     (work / ".mcp.json").touch()
@@ -62,7 +62,7 @@ def test_a_file_that_says_where_the_repository_is_stays_too(work: Path) -> None:
     assert ".git" in named(found_in(work).read_only, work)
 
 
-def test_what_the_user_lists_to_write_is_meant(work: Path) -> None:
+def test_explicit_write_grants_apply(work: Path) -> None:
     repository(work)
     kept = found_in(work, work / ".git/config", work / ".vscode")
     assert named(kept.read_only, work) == {".git/hooks", ".git/commondir", ".idea", ".claude", ".cursor"}

@@ -16,7 +16,7 @@ from mcp_workbench.engine.sandbox.sandbox import Capabilities
 pytestmark = pytest.mark.processes
 
 
-def test_what_other_programs_trust_is_there_to_be_kept_read_only_and_gone_afterwards(
+def test_placeholders_of_trusted_files_exist_read_only_and_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = ContainerEngine("podman", "/bin/true")

@@ -48,11 +48,11 @@ def succeeding(image: AttackedImage, **settings: object) -> set[str]:
     return {name for name, has_succeeded in found.items() if has_succeeded}
 
 
-def test_contained_has_nothing_but_what_it_was_given(image: AttackedImage) -> None:
+def test_contained_server_reaches_only_its_grants(image: AttackedImage) -> None:
     assert succeeding(image, profile="contained", network="none") == MEANT | TAG | OWN_NETWORK | RESOURCES
 
 
-def test_contained_with_a_network_does_not_reach_what_listens_on_this_machine_alone(image: AttackedImage) -> None:
+def test_contained_server_with_network_does_not_reach_loopback(image: AttackedImage) -> None:
     trouble = in_own_process(lambda: image.trouble(), image.prepare)
     if trouble is not None:
         pytest.skip(f"Podman has no network for containers here: {trouble}")

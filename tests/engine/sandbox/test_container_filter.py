@@ -29,7 +29,7 @@ def allowed(profile: dict[str, object]) -> list[tuple[str, object]]:
     ]
 
 
-def test_what_guard_refuses_is_allowed_nowhere_and_the_rest_stays() -> None:
+def test_calls_denied_by_guard_leave_the_engines_seccomp_profile() -> None:
     found = narrowed(ENGINES)
     names = {name for name, _ in allowed(found)}
     assert names == {"read", "clone", "socket"}
@@ -65,6 +65,6 @@ def test_an_error_is_named_where_it_is_not_the_usual_one(usual: int | None, othe
 
 
 @pytest.mark.parametrize("text", [{}, {"syscalls": 3}, {"syscalls": [{}]}, {"syscalls": ["x"]}])
-def test_what_is_no_profile_is_not_taken_for_one(text: dict[str, object]) -> None:
+def test_invalid_seccomp_profile_is_refused(text: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, AttributeError)):
         narrowed(text)

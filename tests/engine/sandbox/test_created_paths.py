@@ -43,7 +43,7 @@ def test_it_is_removed_after_the_last_one(file: Path) -> None:
     assert not file.exists()
 
 
-async def test_what_one_that_was_killed_has_left_is_removed_by_the_next(file: Path) -> None:
+async def test_leftovers_of_a_killed_run_are_removed_by_the_next(file: Path) -> None:
     file.write_bytes(b".\n")
     holder = hold_created([str(file)], [])
     assert holder is not None
@@ -66,7 +66,7 @@ def test_a_link_is_not_followed(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["commondir", "hooks", ".vscode"])
-def test_a_pipe_of_a_server_holds_nobody_up(file: Path, name: str, blocking: None) -> None:
+def test_named_pipe_in_place_of_a_file_blocks_nothing(file: Path, name: str, blocking: None) -> None:
     pipe = file.with_name(name)
     os.mkfifo(pipe)
     assert hold_created([str(pipe)], [str(pipe)]) is None
@@ -132,7 +132,7 @@ def test_an_empty_folder_of_the_user_stays(folder: Path) -> None:
     assert folder.is_dir()
 
 
-def test_what_took_the_place_of_a_folder_meanwhile_stays(folder: Path) -> None:
+def test_replacement_of_a_created_folder_stays(folder: Path) -> None:
     holder = hold_created([str(folder)], [str(folder)])
     assert holder is not None
     folder.rename(folder.with_name("moved"))

@@ -76,7 +76,7 @@ def test_contained_has_a_home_and_a_temporary_folder_of_its_own(home: Path) -> N
     assert (sandbox.network, sandbox.memory, sandbox.folder) == ("all", None, sandbox.home)
 
 
-def test_what_its_entry_sets_is_not_replaced(home: Path) -> None:
+def test_variables_of_the_entry_are_not_replaced(home: Path) -> None:
     assert contained(home, env={"HOME": "/x", "TMPDIR": "/y"}).environment["HOME"] == "/x"
 
 

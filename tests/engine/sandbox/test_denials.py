@@ -25,7 +25,7 @@ def test_the_paths_that_it_was_denied_are_found_in_its_output(said: str, paths: 
     assert denied_paths(said) == paths
 
 
-def test_it_says_the_profile_and_what_was_denied() -> None:
+def test_explanation_names_profile_and_denial() -> None:
     told = explanation(
         Sandbox("contained", limits_files=True), "open '/a'\nEACCES: permission denied, open '/b c'", "box/s"
     )
@@ -69,14 +69,14 @@ def test_refused_hosts_are_named_and_prepare_where_it_helps() -> None:
         ("", False),
     ],
 )
-def test_what_breaks_in_guard_is_told_with_the_remedy(said: str, is_about_it: bool) -> None:
+def test_failure_under_guard_is_explained_with_a_remedy(said: str, is_about_it: bool) -> None:
     told = explanation(Sandbox("guard"), said, "box/s")
     assert (told is not None) == is_about_it
     assert told is None or '`"sandbox": "off"`' in told
     assert explanation(Sandbox("off"), said, "box/s") is None
 
 
-def test_what_is_said_to_be_missing_was_hidden_unless_it_was_granted() -> None:
+def test_missing_files_were_hidden_unless_granted() -> None:
     sandbox = Sandbox("contained", limits_files=True, read=("/usr",), write=("/srv/work",))
     said = "ENOENT: no such file or directory, open '/home/me/.aws'\ncat: /srv/work/a: No such file or directory"
     assert hidden_paths(said, sandbox) == ["/home/me/.aws"]
@@ -90,7 +90,7 @@ def test_a_list_of_hosts_is_mentioned_if_it_seems_to_miss_the_network() -> None:
     assert "proxy" not in (explanation(sandbox, "SyntaxError", "box/s") or "")
 
 
-def test_what_was_denied_can_be_told_without_the_rest() -> None:
+def test_denials_can_be_listed_alone() -> None:
     contained = Sandbox("contained", limits_files=True, network=("a.test",))
     told = explanation(
         contained, "EACCES: open '/b'", "box/s", refused=["its sandbox refused a host: x; to allow it, y"]

@@ -96,7 +96,7 @@ async def test_a_tunnel_leads_to_a_listed_host_and_its_bytes_are_left_alone() ->
     assert rig.looked_up == ["service.test"] and rig.refused == []
 
 
-async def test_a_plain_request_is_sent_on_without_what_is_for_the_proxy() -> None:
+async def test_plain_request_is_forwarded_without_proxy_headers() -> None:
     async with proxy("other.org", "service.test", "127.0.0.1") as rig:
         await rig.say(
             b"GET http://user:pw@service.test/a?b=c HTTP/1.1\r\nHost: evil.net\r\nProxy-Authorization: x\r\n"
@@ -122,7 +122,7 @@ async def test_a_listed_name_that_leads_to_this_machine_is_refused() -> None:
     assert rig.accepted == 0 and rig.refused[0][2].entry == "127.0.0.1"
 
 
-async def test_what_was_checked_is_what_is_connected_to() -> None:
+async def test_checked_address_is_the_connected_one() -> None:
     """A name that leads elsewhere when it is asked for again gains nothing: it is asked for once."""
     async with proxy("other.org", "service.test", "127.0.0.1") as rig:
         await rig.say(b"CONNECT service.test:80 HTTP/1.1\r\n\r\nx")
@@ -147,7 +147,7 @@ async def test_what_was_checked_is_what_is_connected_to() -> None:
         b"A" * (egress_proxy.MAX_HEAD_BYTES + 10),
     ],
 )
-async def test_what_is_no_request_to_a_proxy_is_refused(request_bytes: bytes) -> None:
+async def test_malformed_proxy_request_is_refused(request_bytes: bytes) -> None:
     async with proxy("other.org", "service.test", "127.0.0.1") as rig:
         assert (await rig.say(request_bytes)).startswith(b"HTTP/1.1 400 ")
     assert rig.accepted == 0 and rig.looked_up == []
@@ -179,7 +179,7 @@ async def test_of_too_many_connections_most_are_closed_without_an_answer(monkeyp
     assert [answer[:13] for answer in answers] == [b"HTTP/1.1 503 "] * 2 + [b""] * 6
 
 
-async def test_a_name_that_is_still_looked_up_counts_although_nobody_waits_for_it(
+async def test_abandoned_lookup_still_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(egress_proxy, "MAX_LOOK_UPS", 1)

@@ -49,7 +49,7 @@ def test_listed_hosts_are_allowed(host: str, port: int) -> None:
         ("::1%" + "a" * 10_000, 80, ""),
     ],
 )
-def test_others_are_refused_with_what_would_allow_them(host: str, port: int, entry: str) -> None:
+def test_refused_hosts_come_with_the_setting_that_allows_them(host: str, port: int, entry: str) -> None:
     refusal = RULES.refusal(host, port)
     assert refusal is not None and refusal.entry == entry
     if entry:

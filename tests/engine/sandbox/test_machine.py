@@ -30,7 +30,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name", [*NAMES, "folder/inner", "to folder/inner", "to folder/missing", "file/inner", "folder/.."]
 )
-def test_what_is_at_a_path_is_what_its_links_lead_to(place: Path, name: str) -> None:
+def test_paths_are_resolved_through_links(place: Path, name: str) -> None:
     path = os.path.join(place, name)
     found = look(path)
     if not os.path.exists(path):
@@ -43,7 +43,7 @@ def test_what_is_at_a_path_is_what_its_links_lead_to(place: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("path", ["a\0b", "relative", ""])
-def test_what_is_no_absolute_path_is_no_error(path: str) -> None:
+def test_paths_that_are_not_absolute_are_not_found(path: str) -> None:
     assert look(path) is None
 
 

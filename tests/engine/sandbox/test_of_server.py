@@ -100,7 +100,7 @@ def test_its_home_lasts_and_is_that_of_this_server_and_user_alone(home: Path) ->
     assert len(others | {home_name(config, OWNER)}) == 5
 
 
-def test_nobody_else_can_enter_its_home(home: Path) -> None:
+def test_private_home_is_closed_to_other_users(home: Path) -> None:
     sandbox = decided(home)
     enforce(sandbox)
     assert sandbox.home is not None and os.stat(sandbox.home).st_mode & 0o777 == 0o700
@@ -125,7 +125,7 @@ def test_a_hundred_starts_leave_no_thread_no_descriptor_and_no_mount(home: Path)
 
 
 @pytest.mark.parametrize("part", ["landlock", "seccomp"])
-def test_what_the_system_refuses_stops_the_start_unless_it_is_best_effort(
+def test_unenforceable_sandbox_stops_the_start_unless_best_effort(
     part: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*args: object) -> None:

@@ -64,7 +64,7 @@ def groups(table: ProcessTable) -> set[int]:
     return set(table._groups)
 
 
-def test_it_returns_the_status_and_what_was_said(sandbox: Sandbox, table: ProcessTable) -> None:
+def test_runner_returns_status_and_output(sandbox: Sandbox, table: ProcessTable) -> None:
     runner = SandboxRunner(table)
     assert shell(runner, sandbox, "cat; echo more >&2; exit 3", b"given\n") == (3, "given\nmore\n")
     assert f"{MARK}=" in shell(runner, sandbox, "env")[1]
@@ -102,7 +102,7 @@ def test_a_program_that_takes_too_long_leaves_no_process(
     wait_until(lambda: not processes_with(mark), what="all processes to end")
 
 
-def test_what_a_program_leaves_running_is_ended_with_it(sandbox: Sandbox, table: ProcessTable) -> None:
+def test_children_left_running_end_with_the_program(sandbox: Sandbox, table: ProcessTable) -> None:
     mark = unique()
     assert shell(SandboxRunner(table), sandbox, f"sleep {mark} >/dev/null 2>&1 & echo done") == (0, "done\n")
     wait_until(lambda: not processes_with(mark), what="all processes to end")

@@ -97,6 +97,6 @@ def test_contained_without_network_has_none() -> None:
     assert succeeding(sandbox) == MEANT | NOT_STOPPED | RESOURCES
 
 
-def test_what_is_granted_as_well_can_be_used() -> None:
+def test_additional_grants_are_usable() -> None:
     sandbox = SandboxConfig(profile="contained", processes=50, memory=256 << 20)
     assert succeeding(sandbox) == MEANT | NOT_STOPPED | NETWORK

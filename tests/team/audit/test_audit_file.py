@@ -424,7 +424,7 @@ def test_a_first_line_after_the_head_without_a_hash_is_not_ours(path: Path, file
     assert "what follows line 1 in" in lines(path)[2]["reason"] and lines(path)[3]["n"] == 2
 
 
-def test_what_opening_found_is_said_once(path: Path, file: AuditFile) -> None:
+def test_findings_of_opening_are_reported_once(path: Path, file: AuditFile) -> None:
     write(file, 1)
     file.close()
     path.unlink()

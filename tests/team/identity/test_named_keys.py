@@ -282,7 +282,7 @@ def test_a_pipe_in_the_place_of_a_key_is_none(folder: KeyFolder) -> None:
     assert KeysInForce(folder).find(token) is not None
 
 
-def test_what_is_no_key_file_does_not_hide_those_behind_it(folder: KeyFolder) -> None:
+def test_invalid_key_file_does_not_hide_the_next_ones(folder: KeyFolder) -> None:
     token = folder.create("bob")
     Path(folder.path, "alice.txt").write_text("notes")
     assert [record.name for record in folder.records()] == ["bob"]

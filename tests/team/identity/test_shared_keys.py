@@ -94,7 +94,7 @@ def test_folder_that_is_gone_revokes_nothing(here: Machine, there: Machine) -> N
     assert there.accepts(token), "known by the others"
 
 
-def test_while_the_state_is_away_what_is_known_stays_known(here: Machine, there: Machine) -> None:
+def test_known_keys_stay_valid_while_the_state_is_away(here: Machine, there: Machine) -> None:
     known, kept = here.create("known"), here.create("kept")
     here.server.is_away = True
     new = here.create("new")

@@ -123,7 +123,7 @@ async def test_a_skill_that_is_got_otherwise_than_listed_is_withheld(tmp_path: P
         {},
     ],
 )
-async def test_a_file_that_is_not_what_the_locked_entry_says_is_withheld(tmp_path: Path, content: Json) -> None:
+async def test_file_that_differs_from_its_locked_entry_is_withheld(tmp_path: Path, content: Json) -> None:
     server = Skilled(REFUNDS)
     await lock(tmp_path, server)
     file = "skill://acme/refunds/mails/email.md"

@@ -125,7 +125,7 @@ def test_definitions_that_were_locked_here_are_remembered(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("hash", ["sha256:" + "0" * 64, "sha256:../../etc/passwd", "", "x"])
-def test_what_was_not_is_not_known(tmp_path: Path, hash: str) -> None:
+def test_definition_that_was_not_stored_is_unknown(tmp_path: Path, hash: str) -> None:
     assert DefinitionStore(str(tmp_path)).known(hash) is None
     assert DefinitionStore(None).known(hash) is None
 

@@ -88,7 +88,7 @@ def test_instance_that_starts_later_knows_and_a_state_that_lost_it_is_told_again
     assert later.expected == {"read": "r2"}
 
 
-def test_what_cannot_be_read_is_left_alone(server: SharedServer) -> None:
+def test_unreadable_input_is_left_alone(server: SharedServer) -> None:
     here = Machine(server, file_with(read="r1"))
     for key, value in (("a", b"[]"), ("b", b'{"config":"workbench.json","toolbox":"box","server":"server"}')):
         server.values[ACCEPTED, "", key] = value

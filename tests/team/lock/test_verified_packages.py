@@ -60,14 +60,14 @@ def refusal(locked: LockedServer, config: ServerConfig, runner: Runner) -> Downs
     return caught.value
 
 
-def test_what_is_installed_and_recorded_starts_without_running_anything(tmp_path: Path) -> None:
+def test_recorded_installation_starts_without_running_anything(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     install(tmp_path, "sha512-good")
     verify(LOCKED, NPM, "box/s", runner.environment, runner)
     assert runner.calls == []
 
 
-def test_what_is_not_installed_is_installed_first_without_its_scripts(tmp_path: Path) -> None:
+def test_missing_package_is_installed_without_its_scripts(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     verify(LOCKED, NPM, "box/s", runner.environment, runner)
     ((*words,),) = runner.calls
@@ -93,7 +93,7 @@ def test_scripts_run_after_the_content_was_compared_and_once(tmp_path: Path) -> 
     assert [each[1] for each in evil.calls] == ["exec"], "its scripts did not run"
 
 
-def test_what_cannot_be_fetched_cannot_be_verified(tmp_path: Path) -> None:
+def test_package_that_cannot_be_fetched_is_not_verified(tmp_path: Path) -> None:
     runner = Runner(tmp_path)
     runner.status = 1
     assert "npm error network" in refusal(LOCKED, NPM, runner).message

@@ -58,14 +58,14 @@ class Approvals:
         assert peer.is_closed
 
 
-async def test_whoever_may_decide_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_permitted_peer_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     approvals, peer = Approvals(monkeypatch, is_allowed=True), Peer(APPROVE)
     await approvals.answer(peer)
     assert decode(peer.told, type=ApprovalReply).found == "the call"
     assert approvals.decided == [("two", "ann")]
 
 
-async def test_whoever_may_not_is_told_so_once_the_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_peer_without_permission_is_refused_after_its_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is answered and left before it has written finds a broken pipe, and never reads why."""
     approvals, peer = Approvals(monkeypatch, is_allowed=False), Peer(APPROVE)
     await approvals.answer(peer)
@@ -76,7 +76,7 @@ async def test_whoever_may_not_is_told_so_once_the_request_is_read(monkeypatch: 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
 @pytest.mark.parametrize("said", [b"", b"x" * (2 * MAX_APPROVAL_REQUEST_BYTES), b"nothing of the kind\n"])
-async def test_what_is_no_request_is_waited_for_briefly_and_decides_nothing(
+async def test_invalid_request_is_waited_for_briefly_and_decides_nothing(
     monkeypatch: pytest.MonkeyPatch, said: bytes, is_allowed: bool
 ) -> None:
     monkeypatch.setattr(approval_socket, "LOCAL_ANSWER_TIMEOUT", 0.0 if not said else 60.0)

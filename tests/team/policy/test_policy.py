@@ -370,7 +370,7 @@ TOOLS = ("tools",)
         ([], TOOLS, True),
     ],
 )
-def test_what_a_server_can_show_of_some_kinds(rules: list[PolicyRule], kinds: tuple[str, ...], shown: bool) -> None:
+def test_visible_items_of_a_server_by_kind(rules: list[PolicyRule], kinds: tuple[str, ...], shown: bool) -> None:
     assert may_show(made_ready(rules), ALICE, "box", "server", kinds) is shown
     limited = Identity(principal="alice", toolboxes=("dev", "box"))
     assert may_show(made_ready(rules), limited, "box", "server", kinds) is shown
@@ -378,7 +378,7 @@ def test_what_a_server_can_show_of_some_kinds(rules: list[PolicyRule], kinds: tu
 
 
 @pytest.mark.parametrize(("kind", "hides"), [("tools", True), ("prompts", True), ("resources", False)])
-def test_what_can_be_hidden_of_a_kind(kind: str, hides: bool) -> None:
+def test_hidden_items_of_a_server_by_kind(kind: str, hides: bool) -> None:
     rules = made_ready([PolicyRule(arguments={"/a": "b"}, then="hide"), PolicyRule(read_only=True, then="hide"), ALLOW])
     assert may_hide(rules, ALICE, kind, "box", "server") is hides
     assert may_hide(rules[1:], ALICE, kind, "box", "server") is (kind == "tools")

@@ -112,7 +112,7 @@ async def test_second_decision_learns_of_the_first(here: Instance, there: Instan
     assert await there.shared.decide(ApprovalRequest(id), "ben", "page") == reply
 
 
-async def test_of_two_who_decide_at_once_one_learns_that_the_other_did(
+async def test_second_of_two_simultaneous_decisions_learns_of_the_first(
     here: Instance, there: Instance, server: SharedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = here.wait()

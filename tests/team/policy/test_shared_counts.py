@@ -79,7 +79,7 @@ async def test_limit_holds_over_three_instances(steps: Steps) -> None:
         each.close()
 
 
-async def test_what_an_ended_instance_has_counted_expires(steps: Steps) -> None:
+async def test_counts_of_an_ended_instance_expire(steps: Steps) -> None:
     clock, _, counts, limits = steps
     for _ in range(10):
         assert not isinstance(limits[0].check(request()), Denial)
@@ -91,7 +91,7 @@ async def test_what_an_ended_instance_has_counted_expires(steps: Steps) -> None:
     counts[1].close()
 
 
-async def test_limited_calls_are_refused_where_nobody_may_count_alone(steps: Steps) -> None:
+async def test_limited_calls_are_refused_if_instances_may_not_count_alone(steps: Steps) -> None:
     _, states, counts, limits = steps
     states[1].blind = True
     refused = limits[1].check(request())
