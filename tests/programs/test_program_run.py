@@ -116,6 +116,36 @@ async def test_a_long_answer_is_kept(tmp_path: Path) -> None:
         assert text_of(rest).endswith("4999")
 
 
+@pytest.mark.parametrize(
+    ("structured", "text", "type_of_value", "value"),
+    [
+        ({"content": "abc"}, "abc", "string", "abc"),
+        ({"content": "abc"}, '{"content": "abc"}', "string", "abc"),
+        ({"result": [1, 2]}, "[1, 2]", "integer[]", "[1,2]"),
+        ({"result": 5}, "the answer is five", "integer", "5"),
+        ({"entities": [1]}, "[1]", "{entities: integer[]}", '{"entities":[1]}'),
+        ({"text": "abc"}, "abc", "{text: string}", '{"text":"abc"}'),
+        ({"result": 5, "unit": "m"}, "5 m", "{result: integer, unit: string}", '{"result":5,"unit":"m"}'),
+    ],
+)
+async def test_a_value_has_the_type_that_the_signature_says(
+    tmp_path: Path, structured: Json, text: str, type_of_value: str, value: str
+) -> None:
+    kinds: dict[type, Json] = {
+        str: {"type": "string"},
+        int: {"type": "integer"},
+        list: {"type": "array", "items": {"type": "integer"}},
+    }
+    properties = {name: kinds[type(each)] for name, each in structured.items()}
+    output = {"type": "object", "properties": properties, "required": list(structured)}
+    result = {"content": [{"type": "text", "text": text}], "structuredContent": structured}
+    read = {**tool("read", "Reads a file."), "annotations": READS, "outputSchema": output}
+    every = {"dev": {"fs": Server(read, answer=lambda name, arguments: result)}}
+    async with workbench_with(tmp_path, every, programs=True) as seen:
+        assert f"read() -> {type_of_value}\n" in await seen.said(query="read a file")
+        assert text_of(await run(seen, "call('dev/fs/read')")) == value
+
+
 # off by default
 
 

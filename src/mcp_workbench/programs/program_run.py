@@ -13,6 +13,7 @@ import secrets
 from asyncio import timeout
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Raw
@@ -272,7 +273,8 @@ class ProgramRun:
                 raise CallFailed(f"[{where}] the result is larger than {limit}, the most that a program can read")
             keeper = results.keeper(self._call.view, origin)
             read = (kind, payload, where, keeper)
-            value = await asyncio.to_thread(value_of, *read) if len(payload) > LARGE_TO_READ else value_of(*read)
+            value_of_it = partial(value_of, *read, is_declared=True)
+            value = await asyncio.to_thread(value_of_it) if len(payload) > LARGE_TO_READ else value_of_it()
             keeper.finish()
         except CallFailed as error:
             passage = inner.route.passage

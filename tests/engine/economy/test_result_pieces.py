@@ -23,7 +23,7 @@ def result(*content: dict[str, Any], **rest: Any) -> bytes:
 
 def test_structured_content_is_the_value() -> None:
     read = reading(result({"type": "text", "text": "see below"}, structuredContent={"a": 1}))
-    assert read == Reading("see below", {"a": 1}, True, ())
+    assert read == Reading("see below", {"a": 1}, True, is_structured=True)
 
 
 def test_a_value_that_its_text_only_mentions_is_read_with_it() -> None:

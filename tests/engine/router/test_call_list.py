@@ -332,6 +332,24 @@ async def test_a_part_of_one_result_is_selected(tmp_path: Path) -> None:
         assert text_of(await seen.use("dev/fs/read", {"path": "abc"}, select="/path")) == "abc"
 
 
+@pytest.mark.parametrize(
+    ("structured", "text", "select", "found"),
+    [
+        ({"content": "abc"}, "abc", "content", "abc"),
+        ({"content": "a,b\n1,2"}, "a,b\n1,2", "/content", "a,b\n1,2"),
+        ({"content": "a,b\n1,2"}, "a,b\n1,2", "[0].b", "2"),
+        ({"result": [{"id": 7}]}, '[{"id": 7}]', "result[0].id", "7"),
+        ({"result": [{"id": 7}]}, '[{"id": 7}]', "[0].id", "7"),
+    ],
+)
+async def test_a_part_is_selected_with_or_without_the_object_around_a_result(
+    tmp_path: Path, structured: Json, text: str, select: str, found: str
+) -> None:
+    result = {"content": [{"type": "text", "text": text}], "structuredContent": structured}
+    async with workbench_with(tmp_path, {"dev": {"fs": Server(READ, answer=lambda *_: result)}}) as seen:
+        assert text_of(await seen.use("dev/fs/read", {"path": "a"}, select=select)) == found
+
+
 async def test_what_nothing_can_be_selected_from_is_answered_whole_because_the_tool_was_called(tmp_path: Path) -> None:
     def prose(name: str, arguments: Json) -> Json:
         return {"content": [{"type": "text", "text": "Written."}]}

@@ -18,6 +18,7 @@ import msgspec
 
 from mcp_workbench.engine.economy.prose import ELLIPSIS, clip, cut
 from mcp_workbench.engine.economy.records import records
+from mcp_workbench.engine.economy.tool import WRAPPERS
 from mcp_workbench.engine.economy.value_shape import shape
 from mcp_workbench.engine.slices import sliced
 
@@ -54,6 +55,25 @@ class Reading(NamedTuple):
     others: tuple[str, ...] = ()
     # There is a value, but it is too large to decode.
     is_too_large: bool = False
+    is_structured: bool = False
+    # The name of the only member of the object that was left out around it.
+    wrapper: str = ""
+
+    @property
+    def whole(self) -> object:
+        """Its value with the object around it."""
+        value = self.value if self.is_json else self.text
+        return {self.wrapper: value} if self.wrapper else value
+
+    @property
+    def declared(self) -> object:
+        """Its value as a signature says it (`returned`): what is in the only member of an object, if that is one of
+        `WRAPPERS`, whatever the text repeats."""
+        whole = self.whole
+        if (self.wrapper or self.is_structured) and isinstance(whole, dict) and len(whole) == 1:
+            ((name, inner),) = whole.items()
+            return inner if name in WRAPPERS else whole
+        return whole
 
 
 class Part(NamedTuple):
@@ -102,7 +122,7 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
     text = "\n".join(texts)
     if text.lstrip()[:1] in ("{", "["):
         text = bytes(without_base64(text.encode())[0]).decode()
-    structured = _unwrapped(bytes(without_base64(bytes(opened.structured))[0]), texts)
+    structured, wrapper = _unwrapped(bytes(without_base64(bytes(opened.structured))[0]), texts)
     # A long text is not copied to find out that it is no JSON.
     raw = structured or (text.strip().encode() if text.lstrip()[:1] in ("{", "[") else b"")
     value: object = None
@@ -116,11 +136,11 @@ def reading(result: bytes, *, largest_value: int | None = None) -> Reading:
     if structured and len(text.encode()) < len(structured) and not (is_json and _says(texts, value)):
         # The text does not contain the value, so the value is shown as well.
         text = f"{text}\n\n{structured.decode()}" if text else structured.decode()
-    return Reading(text, value, is_json, others, is_too_large)
+    return Reading(text, value, is_json, others, is_too_large, bool(structured), wrapper)
 
 
-def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
-    """Structured content without the object around it, if that has one member and the text is this member.
+def _unwrapped(structured: bytes, texts: Sequence[str]) -> tuple[bytes, str]:
+    """Structured content without the object around it, if that has one member and the text is this member; its name.
 
     Structured content has to be an object, so servers put a text, a list or a number into one: `{"content": …}` in the
     reference servers, `{"result": …}` in the official SDK and FastMCP. A text that repeats the text block leaves
@@ -128,15 +148,17 @@ def _unwrapped(structured: bytes, texts: Sequence[str]) -> bytes:
     try:
         members = msgspec.json.decode(structured, type=dict[str, msgspec.Raw]) if structured else {}
         if len(members) != 1:
-            return structured
-        inner = bytes(next(iter(members.values())))
+            return structured, ""
+        ((name, raw),) = members.items()
+        inner = bytes(raw)
         if inner[:1] == b'"':
             repeats = msgspec.json.decode(inner, type=str).strip() == "\n".join(texts).strip()
-            return b"" if repeats else structured
+            return (b"", name) if repeats else (structured, "")
         is_small = _can_be_decoded(inner) and len(inner) <= MAX_LAID_OUT_BYTES
-        return inner if is_small and _says(texts, msgspec.json.decode(inner)) else structured
+        is_said = is_small and _says(texts, msgspec.json.decode(inner))
+        return (inner, name) if is_said else (structured, "")
     except (msgspec.DecodeError, RecursionError):
-        return structured
+        return structured, ""
 
 
 def said_once(result: bytes, may_shorten: bool) -> bytes:
@@ -151,7 +173,7 @@ def said_once(result: bytes, may_shorten: bool) -> bytes:
     structured, texts = bytes(opened.structured), [block.text for block in blocks]
     if not structured or not blocks or any(block.type != "text" for block in blocks):
         return result
-    left = _unwrapped(structured, texts)
+    left, _ = _unwrapped(structured, texts)
     if left and not (_can_be_decoded(left) and _says(texts, _decoded(left)[0])):
         return result
     del members["structuredContent"]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from mcp_workbench.engine.economy.prose import ELLIPSIS, clip
 from mcp_workbench.engine.economy.shared_arguments import shortened
+from mcp_workbench.engine.economy.tool import WRAPPERS
 from mcp_workbench.engine.json_schema import properties as properties_of
 from mcp_workbench.engine.json_schema import required as required_of
 from mcp_workbench.engine.json_schema import resolve
@@ -100,8 +101,15 @@ def written_type(schema: object, root: Mapping[str, object]) -> str:
 
 
 def returned(schema: object) -> str:
-    """` -> {content: string}` after a signature, from the schema of its result; empty without one."""
-    return f" -> {clip(written_type(schema, schema), _MAX_RESULT_TYPE)}" if isinstance(schema, dict) else ""
+    """` -> {size: integer}` after a signature, from the schema of its result; empty without one. Of an object that
+    servers put around a result, what is in it, because that is what a program gets (`Reading.declared`)."""
+    if not isinstance(schema, dict):
+        return ""
+    members = schema.get("properties")
+    inner: object = schema
+    if isinstance(members, dict) and len(members) == 1 and WRAPPERS.issuperset(members):
+        (inner,) = members.values()
+    return f" -> {clip(written_type(inner, schema), _MAX_RESULT_TYPE)}"
 
 
 def bare_arguments(schema: object) -> tuple[str, ...]:

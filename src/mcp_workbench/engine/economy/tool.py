@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+# What servers call the only member of the object that they put around a result that is none.
+WRAPPERS = frozenset(("content", "result"))
 _ABSENT = msgspec.Raw()
 _NO_SCHEMA = msgspec.Raw(b'{"type":"object"}')
 

@@ -24,8 +24,11 @@ class CallFailed(Exception):
     """A call ended in an error, or a tool says that it failed. The message is what an agent would read."""
 
 
-def value_of(kind: str, payload: bytes, where: str, keep: Callable[[bytes], str], select: str = "") -> object:
-    """The value of a call that has ended. `keep`: keeps a result and returns its URI. Raises `CallFailed`."""
+def value_of(
+    kind: str, payload: bytes, where: str, keep: Callable[[bytes], str], select: str = "", *, is_declared: bool = False
+) -> object:
+    """The value of a call that has ended. `keep`: keeps a result and returns its URI. `is_declared`: as signatures say
+    it. Raises `CallFailed`."""
     if kind == "error":
         error: ErrorObject = read_error(payload)
         raise CallFailed(error.message)
@@ -39,7 +42,7 @@ def value_of(kind: str, payload: bytes, where: str, keep: Callable[[bytes], str]
             return selected_from(read, select)
         except ValueError as problem:
             raise CallFailed(f"{problem}; the tool was called") from None
-    value = read.value if read.is_json else read.text
+    value = read.declared if is_declared else read.value if read.is_json else read.text
     if not read.others:
         return value
     content = decode_object(payload).get("content", Raw(b"[]"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -449,6 +450,24 @@ def _with_selection(data: bytes, expression: str) -> bytes:
 
 def selected_from(read: Reading, expression: str) -> object:
     """Raises ValueError with what to do."""
+    from mcp_workbench.engine.economy.select import BadExpression, select
+
+    selected: object = None
+    problem: ValueError | None = None
+    try:
+        selected = _selected_from_inner(read, expression)
+    except ValueError as error:
+        problem = error
+    if selected is None and read.wrapper:
+        # Whoever knows the type of the result may ask for it with the object around it.
+        with suppress(BadExpression):
+            selected = select(read.whole, expression)
+    if selected is None and problem is not None:
+        raise problem
+    return selected
+
+
+def _selected_from_inner(read: Reading, expression: str) -> object:
     from mcp_workbench.engine.economy.records import records
     from mcp_workbench.engine.economy.select import BadExpression, select
 
