@@ -121,72 +121,55 @@ class LimitStep:
     def check(self, request: GuardedRequest) -> Pass | Denial | None:
         if not request.toolbox:
             return None
-        counted: list[_Usage] = []
-        keys: list[_Key] = []
-        now = self._now()
-        longest: float | None = None
-        for limit in self._limits:
-            key = limit.key(request, self._identities)
-            if key is None:
-                continue
-            used = self._usage(key, now)
-            if used is None:
-                return _too_many(limit)
-            if self._shared is not None and self._shared.is_blind:
-                return _blind(limit)
-            elsewhere = NOTHING if self._shared is None else self._shared.elsewhere(key)
-            reached = _reached(limit.written, used, len(request.body), elsewhere)
-            if reached is not None:
-                return _denial(limit, *reached)
-            counted.append(used)
-            keys.append(key)
-            if limit.written.call_seconds is not None:
-                longest = min(limit.written.call_seconds, longest or limit.written.call_seconds)
-        # Only now, after all limits: a refused request uses nothing.
-        for used in counted:
+        counted = self._counted(request, self._limits, len(request.body), is_sent=True)
+        if isinstance(counted, Denial):
+            return counted
+        for _, _, used in counted:
             used.in_flight += 1
-            used.calls.add(1)
-            used.bytes.add(len(request.body))
-        self._share(keys, counted)
         if counted:
             # By identity: two equal requests are still two calls.
-            self._under_way[id(request)] = counted
-        if longest is None:
+            self._under_way[id(request)] = [used for _, _, used in counted]
+        bounds = [seconds for limit, _, _ in counted if (seconds := limit.written.call_seconds) is not None]
+        if not bounds:
             return None
+        longest = min(bounds)
         return Pass(
             within=longest, late=Denial(LIMIT_REACHED, f"the call was stopped after {longest:g} s, the longest allowed")
         )
 
     def count(self, request: GuardedRequest, size: int) -> Denial | None:
         """Count a request that reaches no server (`CountingStep`). It is answered at once, so it is never in flight."""
-        now = self._now()
-        counted: list[_Usage] = []
-        keys: list[_Key] = []
-        for limit in self._limits:
-            key = None if limit.servers is not None else limit.key(request, self._identities)
+        limits = (limit for limit in self._limits if limit.servers is None)
+        counted = self._counted(request, limits, size, is_sent=False)
+        return counted if isinstance(counted, Denial) else None
+
+    def _counted(
+        self, request: GuardedRequest, limits: Iterable[_Limit], size: int, *, is_sent: bool
+    ) -> Denial | list[tuple[_Limit, _Key, _Usage]]:
+        """Count a request of this size towards the limits that concern it, unless one of them refuses it."""
+        counted = []
+        now, shared = self._now(), self._shared
+        for limit in limits:
+            key = limit.key(request, self._identities)
             if key is None:
                 continue
             used = self._usage(key, now)
             if used is None:
                 return _too_many(limit)
-            if self._shared is not None and self._shared.is_blind:
+            if shared is not None and shared.is_blind:
                 return _blind(limit)
-            elsewhere = NOTHING if self._shared is None else self._shared.elsewhere(key)
-            reached = _reached(limit.written, used, size, elsewhere, is_sent=False)
+            elsewhere = NOTHING if shared is None else shared.elsewhere(key)
+            reached = _reached(limit.written, used, size, elsewhere, is_sent=is_sent)
             if reached is not None:
                 return _denial(limit, *reached)
-            counted.append(used)
-            keys.append(key)
-        for used in counted:
+            counted.append((limit, key, used))
+        # Only now, after all limits: a refused request uses nothing.
+        for _, key, used in counted:
             used.calls.add(1)
             used.bytes.add(size)
-        self._share(keys, counted)
-        return None
-
-    def _share(self, keys: list[_Key], counted: list[_Usage]) -> None:
-        if self._shared is not None:
-            for key, used in zip(keys, counted, strict=True):
-                self._shared.note(key, used)
+            if shared is not None:
+                shared.note(key, used)
+        return counted
 
     def on_end(self, request: GuardedRequest, outcome: Outcome) -> None:
         for used in self._under_way.pop(id(request), ()):
