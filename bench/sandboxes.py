@@ -20,7 +20,7 @@ from bench.startup import spawned_in_turn
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.sandbox.machine import capabilities
-from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, enforce, sandbox_of
 from mcp_workbench.engine.transport import landlock
 from mcp_workbench.engine.transport.confinement import start_confined
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcp_workbench.cli.needs import MAX_ARGUMENTS_SHOWN, Need, needs_of
+from mcp_workbench.cli.attention import MAX_ARGUMENTS_SHOWN, Need, needs_of
 
 
 def server(name: str, state: str = "ready", **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.sandbox import of_server
+from mcp_workbench.engine.sandbox import server_sandbox
 from mcp_workbench.engine.sandbox.decide import decide
 from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
@@ -73,7 +73,7 @@ async def test_no_program_runs_where_the_sandbox_cannot_be_enforced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with workbench_with(tmp_path, boxes(), programs=True) as seen:
-        monkeypatch.setattr(of_server, "capabilities", lambda: NOTHING)
+        monkeypatch.setattr(server_sandbox, "capabilities", lambda: NOTHING)
         assert "sandbox: this machine" in await run(seen, "1")
         assert workers() == []
 

@@ -21,8 +21,8 @@ from mcp_workbench.engine.config.policy_settings import PolicyRule
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.observe import status_socket
 from mcp_workbench.engine.sandbox import machine
-from mcp_workbench.engine.sandbox.of_server import Owner, private_home
 from mcp_workbench.engine.sandbox.sandbox import Capabilities
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, private_home
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.setup import doctor_checks
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined, in_order

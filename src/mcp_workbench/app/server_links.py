@@ -26,9 +26,9 @@ from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.process_context import WITHIN
 from mcp_workbench.engine.sandbox.denials import explanation
-from mcp_workbench.engine.sandbox.of_server import Enforced, Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import RefusedHost, Sandbox
 from mcp_workbench.engine.sandbox.sandbox_runner import SandboxRunner
+from mcp_workbench.engine.sandbox.server_sandbox import Enforced, Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.thread_backend import make_private_folders
 from mcp_workbench.engine.transport.child import find_program, spawn
 from mcp_workbench.engine.transport.link import AnswerReceiver

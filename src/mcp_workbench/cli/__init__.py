@@ -13,6 +13,6 @@ Everything else here is shared by several commands:
   `prompts_and_resources` lists what servers offer, `watched_workbenches` looks into the workbenches that run them.
 - Serving: `serving_context` is what the shared workbench serves a client with.
 - Parts of single commands: `token_report` for `tokens`, `top_view` and `top_state` for `top`,
-  `server_copies` and `needs` for `status` and `top`, `init_update` for `init`, `topics` for `help`, `version` for
+  `server_copies` and `attention` for `status` and `top`, `init_update` for `init`, `topics` for `help`, `version` for
   `--version`, `overview` for no command at all. `demo` has the included servers.
 """

@@ -22,9 +22,9 @@ from mcp_workbench.engine.jsonrpc.framing import Oversized
 from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.decide import ServerProgram, decide
 from mcp_workbench.engine.sandbox.machine import capabilities, this_machine
-from mcp_workbench.engine.sandbox.of_server import enforce
 from mcp_workbench.engine.sandbox.program_files import own_files
 from mcp_workbench.engine.sandbox.sandbox import Machine
+from mcp_workbench.engine.sandbox.server_sandbox import enforce
 from mcp_workbench.engine.transport.child import ChildLink, spawn
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch

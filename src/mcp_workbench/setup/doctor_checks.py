@@ -230,7 +230,7 @@ def _sandbox_of(label: str, server: ServerConfig, subject: Examined) -> list[Dia
     from mcp_workbench.engine.config.environment import server_environment
     from mcp_workbench.engine.sandbox.backends import choose
     from mcp_workbench.engine.sandbox.machine import capabilities
-    from mcp_workbench.engine.sandbox.of_server import Owner, sandbox_of
+    from mcp_workbench.engine.sandbox.server_sandbox import Owner, sandbox_of
     from mcp_workbench.errors import DownstreamError
 
     path = "" if subject.config is None else subject.config.path

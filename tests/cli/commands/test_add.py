@@ -21,7 +21,7 @@ from mcp_workbench.cli.flags import parse
 from mcp_workbench.engine.config import trust
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.sandbox.machine import this_machine
-from mcp_workbench.engine.sandbox.of_server import Owner, home_name
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, home_name
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.signin.secrets import dotenv

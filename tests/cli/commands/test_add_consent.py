@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.engine.config.load import load
-from mcp_workbench.engine.sandbox.of_server import Owner, private_home
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, private_home
 from tests.cli.commands import test_add
 from tests.cli.commands.test_add import PLAIN, shell, written
 from tests.cli.shell import under

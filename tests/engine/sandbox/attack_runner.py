@@ -11,7 +11,7 @@ from typing import Any
 
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
-from mcp_workbench.engine.sandbox.of_server import Owner, enforce, home_name, sandbox_of
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, enforce, home_name, sandbox_of
 from mcp_workbench.engine.transport.confinement import start_confined
 
 # One that every user can start.

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.sandbox import bwrap_backend, container_backend, machine, of_server
+from mcp_workbench.engine.sandbox import bwrap_backend, container_backend, machine, server_sandbox
 from mcp_workbench.engine.sandbox.container_engine import ContainerEngine
-from mcp_workbench.engine.sandbox.of_server import enforce
 from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
+from mcp_workbench.engine.sandbox.server_sandbox import enforce
 from mcp_workbench.errors import DownstreamError
 from tests.support.processes import open_descriptors
 
@@ -25,7 +25,7 @@ WITH_HOSTS = Sandbox("contained", limits_files=True, backend="bwrap", network=("
 @pytest.fixture(autouse=True)
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Capabilities(7, True, why_no_bwrap=lambda: None, engine=lambda name: ContainerEngine(name, "/bin/true"))
-    for module in (machine, of_server):
+    for module in (machine, server_sandbox):
         monkeypatch.setattr(module, "capabilities", lambda: found)
 
 

@@ -15,13 +15,13 @@ from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.machine import capabilities
-from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, enforce, sandbox_of
 from mcp_workbench.engine.transport import landlock
 from mcp_workbench.engine.transport.child import spawn
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
-from tests.engine.sandbox.test_of_server import shell
+from tests.engine.sandbox.test_server_sandbox import shell
 from tests.engine.transport.rigs import Recorder
 
 pytestmark = [

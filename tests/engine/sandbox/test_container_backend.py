@@ -10,8 +10,8 @@ from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.sandbox import machine
 from mcp_workbench.engine.sandbox.container_engine import ContainerEngine
-from mcp_workbench.engine.sandbox.of_server import Owner, enforce, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import Capabilities
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, enforce, sandbox_of
 
 pytestmark = pytest.mark.processes
 
@@ -21,7 +21,7 @@ def test_placeholders_of_trusted_files_exist_read_only_and_are_removed(
 ) -> None:
     engine = ContainerEngine("podman", "/bin/true")
     here = Capabilities(engine=lambda name: engine)
-    for module in ("machine", "of_server"):
+    for module in ("machine", "server_sandbox"):
         monkeypatch.setattr(f"mcp_workbench.engine.sandbox.{module}.capabilities", lambda: here)
     assert machine.capabilities() is here
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

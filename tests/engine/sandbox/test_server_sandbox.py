@@ -13,8 +13,8 @@ import pytest
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
 from mcp_workbench.engine.sandbox.machine import capabilities
-from mcp_workbench.engine.sandbox.of_server import Owner, enforce, home_name, sandbox_of
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, enforce, home_name, sandbox_of
 from mcp_workbench.engine.transport import landlock, seccomp
 from mcp_workbench.engine.transport.confinement import CannotConfine, start_confined
 from tests.support.processes import wait_until

@@ -377,7 +377,7 @@ def _trial(target: str, toolbox: str, name: str, entry: dict[str, Any]) -> Itera
         if "sandbox" not in entry:
             yield path, as_path
             return
-        from mcp_workbench.engine.sandbox.of_server import Owner, private_home
+        from mcp_workbench.engine.sandbox.server_sandbox import Owner, private_home
 
         # A path of its own gives it a home of its own; the link keeps the file that it leads to read-only.
         as_path = os.path.join(folder, "configuration")
@@ -391,7 +391,7 @@ def _trial(target: str, toolbox: str, name: str, entry: dict[str, Any]) -> Itera
 
 def _granted(path: str, toolbox: str, name: str) -> list[str]:
     """The paths that a server is granted because its arguments or variables name them."""
-    from mcp_workbench.engine.sandbox.of_server import Owner, sandbox_of
+    from mcp_workbench.engine.sandbox.server_sandbox import Owner, sandbox_of
 
     server = load(path, os.environ).toolboxes[toolbox].servers[name]
     bare = replace(server, args=[], env={})

@@ -39,7 +39,7 @@ def run(parsed: Parsed) -> int:
 def _private_home(path: str, toolbox: str, name: str) -> str | None:
     """The folder that the server had for itself in a sandbox, if there is one."""
     from mcp_workbench.engine.config.load import load
-    from mcp_workbench.engine.sandbox.of_server import Owner, private_home
+    from mcp_workbench.engine.sandbox.server_sandbox import Owner, private_home
 
     # A disabled server is in the file and not loaded.
     server = load(path, os.environ).toolboxes[toolbox].servers.get(name)

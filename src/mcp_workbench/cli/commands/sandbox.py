@@ -18,7 +18,7 @@ from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.config.sandbox_settings import Profile, SandboxConfig, unwritable
 from mcp_workbench.engine.sandbox.denials import denied, denied_paths
-from mcp_workbench.engine.sandbox.of_server import Owner, private_home
+from mcp_workbench.engine.sandbox.server_sandbox import Owner, private_home
 from mcp_workbench.errors import WorkbenchError
 
 # Each start shows at most the next thing that a server lacks.

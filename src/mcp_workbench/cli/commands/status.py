@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mcp_workbench.cli.attention import Need, needs_of
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.cli.needs import Need, needs_of
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.server_copies import BROKEN, ServerCopies, details_of, duration, grouped
 from mcp_workbench.cli.wrapping import tilde

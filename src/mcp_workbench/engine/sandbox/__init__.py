@@ -3,8 +3,8 @@
 `sandbox.py`: the `Sandbox`, a value with everything that a server gets, and the `Backend`, which turns it into a start.
 `decide.py` makes the value from the settings, the server and what is on the machine, `carve_outs.py` what stays
 read-only in it; pure.
-`of_server.py` collects what it needs for a server of the catalogue: `program_files.py` finds the files that a program
-consists of, `machine.py` asks what this machine can enforce.
+`server_sandbox.py` collects what it needs for a server of the catalogue: `program_files.py` finds the files that a
+program consists of, `machine.py` asks what this machine can enforce.
 `thread_backend.py`, `bwrap_backend.py` and `seatbelt_backend.py` enforce it, with `resource_limits.py`; so does
 `container_backend.py` for a server in an image, `container_engine.py` asks Podman and Docker what they can do,
 `container_filter.py` narrows what Podman lets containers call;

@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Final
 
-from mcp_workbench.engine.sandbox.of_server import enforce
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
+from mcp_workbench.engine.sandbox.server_sandbox import enforce
 from mcp_workbench.engine.transport.confinement import CannotConfine, Launch, start_confined
 from mcp_workbench.engine.transport.processes import MARK, ProcessTable
 
