@@ -75,12 +75,12 @@ def test_the_distribution_can_be_named_otherwise_by_one_line(tmp_path: Path) -> 
 def test_what_check_release_would_refuse_is_refused_by_the_trial(tmp_path: Path) -> None:
     copy_checkout(tmp_path)
     changelog = tmp_path / "CHANGELOG.md"
+    released = re.sub(r"## \[Unreleased\].*?(?=## \[0)", "", changelog.read_text("utf-8"), flags=re.DOTALL)
     # What comes after a release waits for the next one. Until there is one, nothing may wait.
     if subprocess.run(["git", "tag", "--list", "v*"], cwd=ROOT, capture_output=True, check=True).stdout:
-        text = changelog.read_text("utf-8")
-        changelog.write_text(re.sub(r"## \[Unreleased\].*?(?=## \[0)", "", text, flags=re.DOTALL))
+        changelog.write_text(released, "utf-8")
     assert objections(tmp_path, ROOT) == []
-    changelog.write_text(changelog.read_text("utf-8").replace("## [0", "## [Unreleased]\n\n- News.\n\n## [0", 1))
+    changelog.write_text(released.replace("## [0", "## [Unreleased]\n\n- News.\n\n## [0", 1), "utf-8")
     assert [each.partition(";")[0] for each in objections(tmp_path, ROOT)] == [
         "CHANGELOG.md still lists changes under `Unreleased`"
     ]

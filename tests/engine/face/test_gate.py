@@ -68,7 +68,6 @@ KEPT: dict[str, str] = {
     "session.notifications.ListChangeNotifier._pending": BOOKKEEPING,
     "session.notifications.ListenStream._early": BOOKKEEPING,
     "session.notifications.ListenStream._stamp": IN_FLIGHT,
-    "session.notifications.ListenStream.request": IN_FLIGHT,
     "session.notifications.ListenStream.subscriptions": SUBSCRIPTION,
     "session.notifications.ListenStream.tasks": TASK_SUBSCRIPTION,
     "session.parking.Parked.questions": PARKED,
