@@ -171,6 +171,7 @@ def test_workbenches_of_another_version_and_other_installations_are_told(
     async def running() -> list[dict[str, Any]]:
         return [
             {"pid": 1, "version": "0.0.1", "serving": "shared", "configuration": {"rejected": None}},
+            {"pid": 4, "version": "0.0.1", "serving": "ending", "configuration": {"rejected": None}},
             {"pid": 2, "version": "0.0.1"},
             {"pid": 3, "version": full_version(), "configuration": {"rejected": "a mistake"}},
         ]

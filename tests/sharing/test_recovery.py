@@ -100,9 +100,7 @@ async def test_a_stream_of_a_modern_client_goes_on(shared: Shared, tmp_path: Pat
 
 
 @pytest.mark.requirement("sharing.recovery")
-async def test_a_restart_during_a_long_call_keeps_the_streams_of_a_modern_client(
-    shared: Shared, tmp_path: Path
-) -> None:
+async def test_a_signal_during_a_long_call_keeps_the_streams_of_a_modern_client(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path), era="modern") as client:
         await client.call_tool("open_toolbox", {"toolbox_name": "box"})
@@ -113,8 +111,8 @@ async def test_a_restart_during_a_long_call_keeps_the_streams_of_a_modern_client
             streams.append(await client.start("subscriptions/listen", wanted))
             await client.wait_notification(ACKNOWLEDGED, number)
         call = await hanging_call(client, tmp_path)
-        done = await asyncio.to_thread(run, "restart")
-        assert done.status == 0, done
+        # Unlike `up --restart`, a signal gives calls a few seconds only.
+        os.kill(shared.pids[-1], signal.SIGTERM)
         assert (await call.result())["isError"] is True
 
         def subscribed() -> list[object]:
@@ -162,6 +160,32 @@ async def test_a_restart_is_not_noticed(shared: Shared, tmp_path: Path) -> None:
             assert echoed["structuredContent"] == {"text": "after"}
             assert each.unmatched == [] and each.garbage == []
     assert len(shared.pids) == 2
+
+
+async def test_a_restart_waits_for_a_call_that_asks_its_user(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path, "--era", "legacy"), capabilities={"elicitation": {}}) as client:
+        client.silent.add("elicitation/create")
+        arguments = {"tool": {"toolbox": "box", "server": "server", "tool": "ask"}, "arguments": {}}
+        call = await client.start_tool("use_tool", arguments)
+        await client.wait_for(lambda: bool(client.server_requests), "the question")
+        assert (await asyncio.to_thread(run, "restart")).status == 0
+        assert len(shared.pids) == 2 and not call.answered
+        (question,) = client.server_requests
+        await client.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {}}})
+        assert "isError" not in await call.result()
+        await client.wait_for(lambda: "joined the one of process" in client.stderr, "the front end to move over")
+        assert await client.use_tool("box", "server", "echo", {"text": "after"})
+
+
+async def test_whoever_stops_a_workbench_that_finishes_calls_does_not_wait(shared: Shared, tmp_path: Path) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path)) as client:
+        call = await hanging_call(client, tmp_path)
+        assert (await asyncio.to_thread(run, "restart")).status == 0
+        os.kill(shared.pids[0], signal.SIGTERM)
+        assert (await call.result())["isError"] is True
+        assert await client.use_tool("box", "server", "echo", {"text": "after"})
 
 
 @pytest.mark.requirement("sharing.alone")

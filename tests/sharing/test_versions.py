@@ -14,6 +14,7 @@ import pytest
 
 import mcp_workbench
 from mcp_workbench import __version__
+from mcp_workbench.app.serving import STDIO_DRAIN_TIMEOUT
 from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.sharing.front.joining import socket_path
@@ -179,8 +180,10 @@ async def test_restarting_with_another_version_answers_the_calls_that_run(shared
         noted = run("--version", env=env)
         assert noted.stdout == "mcp-workbench 9.9.9\n" and "runs 0.0.1" in noted.stderr
         assert "mcp-workbench up --restart" in noted.stderr
+        # Longer than a workbench that is stopped lets calls go on.
+        seconds = STDIO_DRAIN_TIMEOUT + 2
         calls = [
-            asyncio.create_task(each.use_tool("box", "server", "slow", {"seconds": 2}))
+            asyncio.create_task(each.use_tool("box", "server", "slow", {"seconds": seconds}))
             for each in (first, second)
             for _ in range(3)
         ]
@@ -189,6 +192,9 @@ async def test_restarting_with_another_version_answers_the_calls_that_run(shared
                 await asyncio.sleep(0.02)
         done = await asyncio.to_thread(run, "up", "--restart", env=env)
         assert done.status == 0, done
+        assert "finishes 6 calls" in done.stderr
+        # In the meantime they are served, by the one that has their calls.
+        assert await first.use_tool("box", "server", "echo", {"text": "meanwhile"})
         for answer in await asyncio.gather(*calls):
             assert "isError" not in answer
         for client in (first, second):

@@ -215,7 +215,7 @@ class Runtime:
                     if self._watching is not None:
                         await self._watching.close_page()
                     await self.pool.close()
-                    await asyncio.gather(*(each.stop() for each in self.metrics.values() if each is not None))
+                    await self.close_metrics()
                     for task in list(self._running):
                         # Tasks that wait for a server, which must not be started any more.
                         task.cancel()
@@ -233,6 +233,13 @@ class Runtime:
             self.processes.close()
         if failure is not None:
             raise failure
+
+    async def close_metrics(self) -> None:
+        """Free the addresses at which only metrics are served."""
+        served = [each for each in self.metrics.values() if each is not None]
+        # Still known, so that none is opened again.
+        self.metrics.update(dict.fromkeys(self.metrics))
+        await asyncio.gather(*(each.stop() for each in served))
 
     def end_at_once(self) -> None:
         """End without any order, because there is no time left; no process stays behind."""

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 # For a front end to learn that we are stopping and to stop sending, which takes milliseconds.
 LAST_REQUESTS_TIMEOUT: Final = 1.0
+# For a client to have no call under way, when another workbench takes it over: as long as a call may take by default.
+RESTART_DRAIN_TIMEOUT: Final = 120.0
+# A front end that hears nothing for longer (`sharing.front.copying.SILENCE_TIMEOUT`) takes us for dead.
+SIGN_OF_LIFE_INTERVAL: Final = 5.0
 _NOTHING: Final[list[bytes]] = []
 _PING: Final = PING_LINE.rstrip(b"\n")
 
@@ -225,6 +229,8 @@ class SharedClient:
         self._reason = ""
         # What the front end gets at the end; empty if it is the client that disconnects.
         self.goodbye = b""
+        # How long its calls may go on before and after that.
+        self._patience = STDIO_DRAIN_TIMEOUT
 
     async def serve(self, first: bytes, is_urgent: asyncio.Event) -> None:
         """Serve it until it disconnects or we end. `first` is what came after its hello."""
@@ -255,13 +261,18 @@ class SharedClient:
             link.feed(first)
             await self._ended.wait()
             if self.goodbye:
+                if self._patience > STDIO_DRAIN_TIMEOUT:
+                    # It is served as before until then: its calls may be cancelled, and may ask.
+                    await wait_until(
+                        lambda: not session.calls or self._is_silent or is_urgent.is_set(), RESTART_DRAIN_TIMEOUT
+                    )
                 link.send_control(self.goodbye)
                 # What it sent before it got the goodbye is still served.
                 await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_TIMEOUT)
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
             link.stop_reading()
-            await wait_until(lambda: not session.calls or is_urgent.is_set(), STDIO_DRAIN_TIMEOUT)
+            await self._finish_calls(session, link, is_urgent)
             for call in list(session.calls.values()):
                 # Servers keep running for other clients, so they are notified of the cancellation.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
@@ -270,6 +281,14 @@ class SharedClient:
         finally:
             session.leave()
             link.close()
+
+    async def _finish_calls(self, session: Session, link: FrontEndLink, is_urgent: asyncio.Event) -> None:
+        """Wait for the calls that arrived last."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._patience
+        while session.calls and not is_urgent.is_set() and (left := end - loop.time()) > 0:
+            await wait_until(lambda: not session.calls or is_urgent.is_set(), min(left, SIGN_OF_LIFE_INTERVAL))
+            link.send_control(PONG)
 
     def _restore(self, session: Session, resume: bytes) -> None:
         """Take the client over from a workbench that is gone."""
@@ -293,9 +312,11 @@ class SharedClient:
     def unsent_bytes(self) -> int:
         return 0 if self._link is None else self._link.unsent_bytes
 
-    def end(self, reason: str, goodbye: bytes) -> None:
-        """End the connection; the front end gets its instructions."""
+    def end(self, reason: str, goodbye: bytes, *, between_calls: bool = False) -> None:
+        """End the connection; the front end gets its instructions, with `between_calls` once no call is under way."""
         self.goodbye = goodbye
+        if between_calls:
+            self._patience = RESTART_DRAIN_TIMEOUT
         self._reason = self._reason or reason
         self._ended.set()
 

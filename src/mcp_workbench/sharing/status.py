@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from mcp_workbench.sharing.client import SharedClient
 
 
-def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str, object]:
-    """Return the status in the format of every workbench, with `clients`, and which clients share servers."""
+def describe(catalogs: Catalogs, clients: Collection[SharedClient], *, is_ending: bool = False) -> dict[str, object]:
+    """Return the status in the format of every workbench, with `clients`, and which clients share servers. One that is
+    ending is no longer the shared workbench: another may be."""
     runtime = catalogs.runtime
     now = asyncio.get_running_loop().time()
     connections = runtime.pool.connections()
@@ -37,7 +38,7 @@ def describe(catalogs: Catalogs, clients: Collection[SharedClient]) -> dict[str,
     return {
         "pid": os.getpid(),
         "version": full_version(),
-        "serving": "shared",
+        "serving": "ending" if is_ending else "shared",
         "config": None,
         "face": None,
         "uptimeSeconds": round(now - runtime.started_at, 3),

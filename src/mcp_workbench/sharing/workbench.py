@@ -36,7 +36,7 @@ from mcp_workbench.errors import ConfigError
 from mcp_workbench.sharing.budgets import ClientBudgets
 from mcp_workbench.sharing.catalogs import Catalogs
 from mcp_workbench.sharing.client import ClientContext, SharedClient
-from mcp_workbench.sharing.front.joining import is_at, listen, sign_lock, take_lock
+from mcp_workbench.sharing.front.joining import is_at, listen, release_lock, sign_lock, take_lock
 from mcp_workbench.sharing.front.line_protocol import (
     ACCEPTED,
     AGAIN,
@@ -130,6 +130,11 @@ class SocketPlace:
         self._file = _identity(self.path)
         return listener
 
+    def release(self) -> None:
+        """Let another workbench have the lock. The descriptor stays with whoever closes it."""
+        if self._lock is not None:
+            release_lock(self._lock)
+
     def remove(self) -> None:
         """Remove the socket, unless it belongs to another workbench."""
         if self._file is not None and _identity(self.path) == self._file:
@@ -191,6 +196,8 @@ class SharedWorkbench(ProcessOwner):
         self._is_urgent = asyncio.Event()
         self._goodbye = SERVE_ALONE
         self._reason = ""
+        # Whether another workbench starts while we finish the calls of our clients.
+        self._is_succeeded = False
         self._signals = 0
         self._is_restoring = False
         # The user's own configuration, while it cannot be used.
@@ -250,9 +257,11 @@ class SharedWorkbench(ProcessOwner):
             if self._page is not None:
                 await self._page.close()
             self.catalogs.close()
-            self._budgets.close()
+            if self._is_succeeded:
+                await self._make_room()
             for client in list(self.clients):
-                client.end(self._reason, self._goodbye)
+                client.end(self._reason, self._goodbye, between_calls=self._is_succeeded)
+        self._budgets.close()
         await self.catalogs.stop_recording()
         log.info("bye")
 
@@ -262,11 +271,20 @@ class SharedWorkbench(ProcessOwner):
         # Not after a signal: a service manager that stops us must not start us again.
         return self._goodbye == COME_AGAIN and not self._signals
 
-    def end(self, reason: str, goodbye: bytes) -> None:
-        """Begin to end; front ends get their instructions."""
+    def end(self, reason: str, goodbye: bytes, *, is_succeeded: bool = False) -> None:
+        """Begin to end; front ends get their instructions. `is_succeeded`: another workbench may start at once."""
         if not self._ending.is_set():
-            self._reason, self._goodbye = reason, goodbye
+            self._reason, self._goodbye, self._is_succeeded = reason, goodbye, is_succeeded
             self._ending.set()
+
+    async def _make_room(self) -> None:
+        """Leave to the next workbench what only one of us can have."""
+        await self.catalogs.runtime.close_metrics()
+        self._place.release()
+        # The command that waits for this starts it.
+        for connection in self._awaiting_end:
+            connection.close()
+        self._awaiting_end.clear()
 
     # ── connections ──
 
@@ -509,9 +527,10 @@ class SharedWorkbench(ProcessOwner):
             if hello.command == DOWN:
                 with contextlib.suppress(OSError):
                     os.unlink(self._place.page_file)
-            goodbye = COME_AGAIN if hello.command == RESTART else SERVE_ALONE
-            self.end(f"requested by `mcp-workbench {hello.command}` (process {hello.pid})", goodbye)
-            # Kept open until we are gone, which is what the command waits for.
+            is_restart = hello.command == RESTART
+            reason = f"requested by `mcp-workbench {hello.command}` (process {hello.pid})"
+            self.end(reason, COME_AGAIN if is_restart else SERVE_ALONE, is_succeeded=is_restart)
+            # Kept open until we are gone, or have made room, which is what the command waits for.
             self._awaiting_end.append(connection.dup())
             await self._answer(connection, f"{ENDING} {os.getpid()} {count}")
         else:
@@ -550,7 +569,7 @@ class SharedWorkbench(ProcessOwner):
 
     def status(self) -> dict[str, object]:
         """Return our status, who is connected, and who shares what."""
-        return describe(self.catalogs, self.clients)
+        return describe(self.catalogs, self.clients, is_ending=self._ending.is_set())
 
     # ── the end ──
 
@@ -580,7 +599,8 @@ class SharedWorkbench(ProcessOwner):
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._signals += 1
-        if self._signals > 1:
+        # Whoever wants us to end now does not wait for the calls of a restart.
+        if self._signals > 1 or self._is_succeeded:
             self._is_urgent.set()
             for task in list(self._unserved):
                 task.cancel()

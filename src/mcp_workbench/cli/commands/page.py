@@ -22,11 +22,9 @@ def run(parsed: Parsed) -> int:
     pid = _number(parsed, "pid", 1 << 31)
     running = run_loop(running_workbenches())
     named = parsed.value("config")
-    found = [
-        each
-        for each in running
-        if (pid is None or each["pid"] == pid) and (named is None or os.path.realpath(named) in _configs(each))
-    ]
+    # One that ends after a restart has left its page to the next one.
+    meant = [each for each in running if (each["pid"] == pid if pid else each.get("serving") != "ending")]
+    found = [each for each in meant if named is None or os.path.realpath(named) in _configs(each)]
     if not found:
         which = "no workbench is running" if not running else "no running workbench is meant by that"
         return complain(which, "`mcp-workbench up` starts one for all clients; `mcp-workbench status` shows them")

@@ -30,7 +30,8 @@ def run(parsed: Parsed) -> int:
         raise UsageError(f"`{pid}` is not a process id", hint="`mcp-workbench status` shows them")
     screen = stdout()
     found = [status for status in run_loop(running_workbenches()) if pid in (None, str(status["pid"]))]
-    alone = [status for status in found if status.get("serving") != "shared"]
+    # One that ends after a restart reads nothing again.
+    alone = [status for status in found if status.get("serving") not in ("shared", "ending")]
     results = [_reload(screen, status) for status in alone]
     if (pid is None or len(alone) < len(found)) and (shared := _reload_shared(screen)) is not None:
         results.append(shared)

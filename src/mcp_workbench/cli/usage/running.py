@@ -40,10 +40,11 @@ clients carry on, each with its own workbench.
     ),
     Command(
         "restart",
-        "stop the shared workbench and start it again",
+        "start the shared workbench again, without losing a call",
         """
-Stops your shared workbench gracefully and starts it again, for example after an update. Connected clients rejoin
-automatically, and running calls get a moment to finish.
+Starts your shared workbench again, for example after an update, and hands its clients over without losing a call: each
+one moves to the new workbench when none of its calls is running. The old one goes on for 2 minutes at most, and status
+shows it as `ending`.
 """,
         (),
         takes=0,

@@ -254,6 +254,13 @@ def take_lock(folder: str, *, waits: bool = False) -> int | None:
     return lock
 
 
+def release_lock(lock: int) -> None:
+    """Release the lock before its descriptor is closed."""
+    import fcntl
+
+    fcntl.flock(lock, fcntl.LOCK_UN)
+
+
 def sign_lock(lock: int) -> None:
     """Write into the file of the lock which process holds it. Best effort."""
     try:
