@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 
+from mcp_workbench.cli.wrapping import folded, width_of
 from mcp_workbench.engine.printable import one_line
 
 
 def ask(question: str) -> str | None:
     """Return what was typed; None at the end of the input."""
-    print(f"{one_line(question)} ", end="", file=sys.stderr, flush=True)
+    print(f"{folded(one_line(question), width_of(sys.stderr))} ", end="", file=sys.stderr, flush=True)
     # Not `input()`, which writes its prompt to stdout.
     line = sys.stdin.readline()
     if not line:

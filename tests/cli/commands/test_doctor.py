@@ -71,8 +71,8 @@ def test_everything_that_is_wrong_is_told_in_order_of_importance(home: Path, mon
     assert "box/broken: the server exited with status 1\n  last lines of its stderr:\n    no luck\n" in done.stdout
     assert "box/noisy: wrote a line to stdout that is not a message" in done.stdout
     assert "  hint: install Node.js" in done.stdout and "box/gone: " not in done.stdout, "it is said once"
-    first = "set it before the start, or give a default: `${NOT_SET_ANYWHERE:-…}`"
-    assert done.stderr.startswith(f"note: 3 errors and 4 warnings\nhint: do this first: {first} (")
+    first = "set `NOT_SET_ANYWHERE` before the workbench starts, or give a default: `${NOT_SET_ANYWHERE:-…}`"
+    assert done.stderr.startswith(f"note: 3 errors and 4 warnings\nhint: do this first: {first}\n")
     done = command(monkeypatch, "doctor", "--fix", "--json")
     found = json.loads(done.stdout)
     assert found["config"] == str(path) and [each["state"] for each in found["servers"]] == ["ready", *["failed"] * 3]
@@ -248,6 +248,6 @@ def test_variables_that_are_not_set_come_before_a_warning(
     write(home, ".cursor/mcp.json", {})
     done = command(monkeypatch, "doctor")
     assert done.stdout.startswith("error: variables: ") and "hint: mcp-workbench install cursor" in done.stdout
-    hint = "set it before the start" if len(names) == 1 else "set these variables before the workbench starts"
+    hint = f"set {'`ONE`' if len(names) == 1 else 'these variables'} before the workbench starts"
     assert f"  hint: {hint}" in done.stdout and f"hint: do this first: {hint}" in done.stderr
-    assert done.stdout.count("hint: set it before") == len(names), "each is said once"
+    assert done.stdout.count("hint: set `") == len(names), "each is said once"

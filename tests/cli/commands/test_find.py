@@ -39,7 +39,10 @@ def test_tools_are_found_by_what_they_are_for(config: Path, capsys: pytest.Captu
     answer = json.loads(capsys.readouterr().out)
     assert answer["query"] == "note" and "desk/notes/" in answer["text"]
     assert run("find", "--config", config, "quantum", "zebra") == 1
-    assert capsys.readouterr().out.startswith("Nothing matches.")
+    shown = capsys.readouterr().out
+    assert shown == "Nothing matches. Try other words; mcp-workbench list shows all servers.\n"
+    assert run("find", "--config", config, "--as-agent", "quantum", "zebra") == 1
+    assert "- desk (" in capsys.readouterr().out
 
 
 def test_advice_at_the_end_is_for_whoever_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +65,10 @@ def test_a_server_that_cannot_be_used_takes_one_line(tmp_path: Path, capsys: pyt
     assert any(line.startswith("desk/clock/now") for line in found) and not any("noisy" in line for line in found)
     assert reason.startswith("Not available: noisy: ") and len(reason) <= 100
     assert more == "More about servers: mcp-workbench doctor"
+    unset = {"url": "http://127.0.0.1:9", "headers": {"X": "${NOT_SET_ANYWHERE}"}}
+    write_config(tmp_path, {"desk": {"clock": demo("clock"), "unset": unset}})
+    assert run("find", "--config", config, "time") == 0
+    assert "\nNot available: unset: the variable `NOT_SET_ANYWHERE` is not set\n" in capsys.readouterr().out
 
 
 def test_words_are_words_and_never_a_command_or_an_address(

@@ -111,7 +111,7 @@ def test_of_twins_that_differ_in_a_key_one_is_kept_unless_both_are_wanted(tmp_pa
     write(tmp_path, ".cursor/mcp.json", {"time": TIME, "github": first})
     write(tmp_path, ".kiro/settings/mcp.json", {"time": TIME, "github": second})
     done = shell(tmp_path, "--yes", "--no-check")
-    assert done.status == 0 and "it differs from that of Cursor in API_KEY only" in done.stderr
+    assert done.status == 0 and "that of Cursor is taken over, which differs only in API_KEY" in done.stderr
     assert "hunter" not in done.stderr
     assert names(tmp_path) == {"code": ["github"], "desk": ["time"]}
 
@@ -123,7 +123,8 @@ def test_at_a_terminal_it_asks_which_twin_to_keep(tmp_path: Path) -> None:
     write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "github": first})
     write(tmp_path, ".kiro/settings/mcp.json", {"github": second})
     done = typed(tmp_path, "y\n2\n\n", "--no-check")
-    assert done.status == 0 and "differ in LEVEL. Keep which? [1: Cursor, 2: Kiro, b: both]" in done.stderr
+    question = "with a different LEVEL. Keep which? [1: Cursor, 2: Kiro, b: both; Enter: 1]"
+    assert done.status == 0 and question in done.stderr
     assert '"two"' in config_of(tmp_path).read_text() and '"one"' not in config_of(tmp_path).read_text()
 
 
@@ -237,7 +238,7 @@ def test_answer_of_the_twin_question_is_remembered(tmp_path: Path, answer: str, 
     done = asked(tmp_path, f"y\n{answer}\n\n\n")
     assert done.status == 0 and levels(tmp_path) == kept, done.stderr
     if answer == "2":
-        assert "Cursor goes on starting it itself" in done.stderr and "install kiro cursor adds" in done.stderr
+        assert "Cursor still starts its own" in done.stderr and "install kiro cursor adds" in done.stderr
     for words in (("--yes",), ("--yes", "--from", "cursor"), ("--yes", "--from", "kiro")):
         again = shell(tmp_path, "--update", *words)
         assert again == Done(0, "", "note: nothing is new, changed or gone in your clients\n"), "it was answered"
@@ -260,7 +261,7 @@ def test_twin_in_another_client_does_not_replace_what_is_there(tmp_path: Path) -
     assert shell(tmp_path, "--yes", "--no-check").status == 0
     write(tmp_path, ".cursor/mcp.json", {"git": twin("one")})
     done = shell(tmp_path, "--update", "--yes")
-    assert done.status == 0 and "git (Cursor): left out, because it differs from that of Kiro" in done.stderr
+    assert done.status == 0 and "git (Cursor): left out, as that of Kiro is taken over" in done.stderr
     assert levels(tmp_path) == {"git": "two"}
 
 
@@ -318,8 +319,8 @@ def test_twins_whose_names_differ_are_both_kept_unless_one_is_chosen(
     write(tmp_path, ".cursor/mcp.json", {"git": twin("one")})
     write(tmp_path, ".kiro/settings/mcp.json", {"git-work": twin("two")})
     done = asked(tmp_path, f"y\n{answer}\n\n\n")
-    pair = "`git` of Cursor and `git-work` of Kiro start the same and differ in LEVEL"
-    assert f"{pair}. Keep which? [1: Cursor, 2: Kiro, b: both, Enter: both]" in done.stderr
+    pair = "`git` in Cursor and `git-work` in Kiro are the same server with a different LEVEL"
+    assert f"{pair}. Keep which? [1: Cursor, 2: Kiro, b: both; Enter: both]" in done.stderr
     assert list(levels(tmp_path)) == kept
     config_of(tmp_path).unlink()
     done = shell(tmp_path, "--yes", "--no-check")

@@ -395,7 +395,7 @@ def test_a_program_in_a_cache_is_installed_nowhere(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (None, "Gemini CLI starts MCP servers only in folders that you trust; it asks at its first run in one"),
+        (None, "Gemini CLI starts MCP servers only in folders you trust; it asks when it first runs in one"),
         ("DO_NOT_TRUST", "you have told Gemini CLI not to trust `~`, so it starts no MCP servers there"),
         ("TRUST_FOLDER", None),
     ],

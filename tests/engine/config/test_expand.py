@@ -74,7 +74,7 @@ def test_variables_that_cannot_be_expanded_are_reported(text: str, words: str) -
 
 def test_the_hint_for_a_missing_secret_is_to_store_it() -> None:
     hints = {name: expand(f"${{{name}}}", {}).faults[0].hint for name in ("LEVEL", "API_TOKEN")}
-    assert hints["LEVEL"] == "set it before the start, or give a default: `${LEVEL:-…}`"
+    assert hints["LEVEL"] == "set `LEVEL` before the workbench starts, or give a default: `${LEVEL:-…}`"
     assert "`mcp-workbench secret set API_TOKEN` and write `${keyring:API_TOKEN}`" in str(hints["API_TOKEN"])
 
 

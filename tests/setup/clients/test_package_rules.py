@@ -44,6 +44,6 @@ def test_a_sandbox_is_proposed_for_packages_from_a_registry_that_have_none() -> 
     entries = {"x/own": {"command": "server"}, "x/a b": {"command": "/usr/bin/npx"}, "x/c": {"command": "uvx"}}
     found = sandbox_proposal(entries)
     assert found is not None and found.startswith("x/a b, x/c: ") and '"sandbox": "contained"' in found
-    assert "new, empty home folder" in found and found.endswith("mcp-workbench doctor --sandbox try 'x/a b'")
+    assert "home folder of its own" in found and found.endswith("mcp-workbench doctor --sandbox try 'x/a b'")
     many = sandbox_proposal({name: {"command": "npx"} for name in "abcde"})
     assert many is not None and many.startswith("a, b, c and 2 more: ")

@@ -285,7 +285,7 @@ def _refuse_wrong_values(way: Way, answers: Mapping[str, str]) -> None:
         listed = "\n".join(f"  {each.name}{_detail(each)}" for each in lacking)
         first = lacking[0].name
         raise UsageError(
-            f"it requires values, and there is no terminal to ask for them:\n{listed}",
+            f"the server requires values, and there is no terminal to ask for them:\n{listed}",
             hint=f"--env {first}=VALUE, or --env '{first}=${{VARIABLE}}' to refer to a variable",
         )
 

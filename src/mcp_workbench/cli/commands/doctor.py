@@ -7,6 +7,7 @@ being reported. The checks are in `doctor_checks` and `doctor_clients`; servers 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from typing import Final
@@ -94,6 +95,7 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("cache", doctor_checks.cache),
     ("older files of clients", doctor_clients.stale_files),
 )
+_QUOTED: Final = re.compile("`[^`]+`")
 _STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "note": "name"}
 
 
@@ -278,8 +280,10 @@ def _next_step(left: list[Diagnosis]) -> str | None:
     if severity == "note" or len(left) < 2:
         return None
     first = next((each for each in worst if each.hint), worst[0])
-    # A command says what it is about; "check `url`" does not.
-    about = "" if first.hint.startswith("mcp-workbench") else f" ({_first_statement(first.text)})"
+    # A command says what it is about, and so does a hint with the name of what is wrong; "check `url`" does not.
+    statement = _first_statement(first.text)
+    names_it = any(each in statement for each in _QUOTED.findall(first.hint))
+    about = "" if first.hint.startswith("mcp-workbench") or names_it else f" ({statement})"
     return f"do this first: {first.hint or 'put the first of these right'}{about}"
 
 

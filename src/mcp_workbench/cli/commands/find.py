@@ -21,6 +21,8 @@ _MAX_FOUND_REASON_LENGTH: Final = 100
 _MORE_ABOUT_SERVERS: Final = "More about servers: mcp-workbench doctor"
 # As the search writes them: where a tool is, and how many there are.
 _PATH: Final = re.compile(r"[^/\s]+/[^/]+/.+")
+# Where in the configuration something is wrong, and what to do: `doctor` says it.
+_PLACE: Final = re.compile(r", at \$\..*")
 _COUNTED: Final = re.compile(r"(\d+) of (\d+): ")
 
 
@@ -72,7 +74,12 @@ def _show(screen: Screen, text: str) -> None:
             rows.append([(path, "name"), sentence])
         elif not line.startswith((FULL_DEFINITIONS, "Near: ", "In ")):
             notes.append(line)
-    for note in [*notes] if rows else [head, *notes]:
+    if head.startswith(NOTHING):
+        # What follows is for an agent, which opens a toolbox next.
+        notes = [f"{NOTHING} Try other words; mcp-workbench list shows all servers."]
+    elif not rows:
+        notes = [head, *notes]
+    for note in notes:
         screen.line(note)
     if rows:
         screen.table(["", ""], rows)
@@ -82,7 +89,7 @@ def _show(screen: Screen, text: str) -> None:
         screen.line((f"{more}--as-agent also shows the arguments.", "dim"))
     # An agent has to decide whether to ask again and is told everything; a person wants to see what was found.
     for each in missing:
-        screen.line(clip(each.partition("\n")[0], _MAX_FOUND_REASON_LENGTH))
+        screen.line(clip(_PLACE.sub("", each.partition("\n")[0]), _MAX_FOUND_REASON_LENGTH))
     if missing:
         screen.line(_MORE_ABOUT_SERVERS)
 

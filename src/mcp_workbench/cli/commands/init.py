@@ -173,16 +173,17 @@ def _one_of_twins(
                 imported.twins[pair_of(one, other)] = BOTH
         if len(kept) == 2:
             if not parsed.has("update") and not _can_ask(parsed):
-                remark("note", f"{_pair(one, other)} start the same and differ in {_listed(keys)}; both are taken over")
+                remark("note", f"{_pair(one, other, keys)}; both are taken over")
             continue
         left = one if kept[0] is other else other
-        why = f"left out, because it differs from that of {find(kept[0].sources[0]).title} in {_listed(keys)} only"
+        other_title = find(kept[0].sources[0]).title
+        why = f"left out, as that of {other_title} is taken over, which differs only in {_listed(keys)}"
         for each in servers:
             # Other clients may have the same.
             if each is left or (each.name == left.name and is_same(each.entry, left.entry, shutil.which)):
                 title = find(each.sources[0]).title
                 if not was_asked:
-                    imported.left_out.append((f"{each.name} ({title})", f"{why}; {title} goes on starting it itself"))
+                    imported.left_out.append((f"{each.name} ({title})", f"{why}; {title} still starts its own"))
                 # So that it does not stand for the kept one once `install --replace` has taken that out of its client.
                 if place_of(each) != place_of(kept[0]):
                     imported.twins[pair_of(kept[0], each)] = place_of(kept[0])
@@ -195,17 +196,20 @@ def _asked(one: ImportedServer, other: ImportedServer, keys: list[str]) -> list[
     """Ask which of two twins to keep, and return them."""
     titles = [find(each.sources[0]).title for each in (one, other)]
     is_one_name = one.name.casefold() == other.name.casefold()
-    default = "" if is_one_name else ", Enter: both"
-    question = f"{_pair(one, other)} start the same and differ in {_listed(keys)}. Keep which?"
-    answer = _needed(f"{question} [1: {titles[0]}, 2: {titles[1]}, b: both{default}]").lower()
+    stderr().blank()
+    stderr().flush()
+    question = f"{_pair(one, other, keys)}. Keep which?"
+    choices = f"[1: {titles[0]}, 2: {titles[1]}, b: both; Enter: {'1' if is_one_name else 'both'}]"
+    answer = _needed(f"{question} {choices}").lower()
     if answer in ("b", "both") or (not answer and not is_one_name):
         return [one, other]
     return [other if answer == "2" else one]
 
 
-def _pair(one: ImportedServer, other: ImportedServer) -> str:
-    second = "that" if one.name.casefold() == other.name.casefold() else f"`{other.name}`"
-    return f"`{one.name}` of {find(one.sources[0]).title} and {second} of {find(other.sources[0]).title}"
+def _pair(one: ImportedServer, other: ImportedServer, keys: list[str]) -> str:
+    first, second = (find(each.sources[0]).title for each in (one, other))
+    other_name = "the one" if one.name.casefold() == other.name.casefold() else f"`{other.name}`"
+    return f"`{one.name}` in {first} and {other_name} in {second} are the same server with a different {_listed(keys)}"
 
 
 def _listed(keys: list[str]) -> str:

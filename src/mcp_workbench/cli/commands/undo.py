@@ -32,7 +32,7 @@ def run(parsed: Parsed) -> int:
     def every() -> list[Client]:
         return [each for each in clients().values() if (holds(each) if is_purge else has_changes(each))]
 
-    chosen = clients_named(parsed, "undo --purge" if is_purge else "undo", every)
+    chosen = clients_named(parsed, "install --undo --purge" if is_purge else "install --undo", every)
     if not chosen:
         raise ConfigError("there is nothing to undo for any client", hint="mcp-workbench install says what it changes")
     return of_several(chosen, _purge if is_purge else _undo)

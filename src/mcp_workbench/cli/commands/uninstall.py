@@ -27,7 +27,7 @@ def run(parsed: Parsed) -> int:
     def having() -> list[Client]:
         return list(filter(has_us, present()))
 
-    chosen = clients_named(parsed, "uninstall", having)
+    chosen = clients_named(parsed, "install --remove", having)
     if not chosen:
         raise ConfigError(
             "no client on this machine has the workbench", hint="mcp-workbench install CLIENT puts it there"

@@ -268,7 +268,7 @@ def _missing(name: str, environ: Mapping[str, str]) -> Fault:
     instead = f"give a default: `${{{name}:-…}}`"
     if is_secret_name(name):
         instead = f"store it with `mcp-workbench secret set {name}` and write `${{keyring:{name}}}`"
-    hint = f"set it before the start, or {instead}"
+    hint = f"set `{name}` before the workbench starts, or {instead}"
     return Fault(found, suggestions=tuple(nearest(name, environ, 2)), hint=hint, of_environment=True)
 
 

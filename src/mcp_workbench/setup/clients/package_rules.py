@@ -151,9 +151,9 @@ def sandbox_proposal(entries: Mapping[str, Mapping[str, Any]]) -> str | None:
         return None
     shown = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
     return (
-        f"{shown}: a package from a registry can read and change all your files; "
-        '`"sandbox": "contained"` leaves it a new, empty home folder and what its `args` and `env` name, so name there '
-        f"the files that it has to keep; to try it: mcp-workbench doctor --sandbox try {quote(named[0])}"
+        f"{shown}: a package from a registry can read and change all your files; with "
+        '`"sandbox": "contained"` it has a home folder of its own, empty at first, and only the files that its `args` '
+        f"and `env` name; to try it: mcp-workbench doctor --sandbox try {quote(named[0])}"
     )
 
 

@@ -65,7 +65,7 @@ def about_unpinned(servers: Iterable[tuple[str, ServerConfig]]) -> str | None:
     loose = [f"{label} (`{package}`)" for label, package in found if not is_pinned(package)]
     if not loose:
         return None
-    return f"not pinned, so that the next start may run another version: {', '.join(loose)}"
+    return f"not pinned, so the next start may run another version: {', '.join(loose)}"
 
 
 def _npm(args: Sequence[str]) -> str:
