@@ -59,7 +59,7 @@ def test_a_list_that_cannot_be_read_says_nothing_of_a_folder(home: Path, damaged
 
 def test_what_is_said_of_a_folder(home: Path) -> None:
     gemini = find("gemini")
-    assert "only in folders that you trust" in (untrusted_note(gemini, str(home)) or "")
+    assert "only in folders you trust" in (untrusted_note(gemini, str(home)) or "")
     trusts(home, {str(home): "DO_NOT_TRUST"})
     assert f"not to trust `{home}`" in (untrusted_note(gemini, str(home)) or "")
     trusts(home, {str(home): "TRUST_FOLDER"})

@@ -37,9 +37,7 @@ def untrusted_note(client: Client, folder: str) -> str | None:
     """Return what to say of a folder in which the client starts no servers, or None."""
     match trust_in(client, folder):
         case "unknown":
-            return (
-                f"{client.title} starts MCP servers only in folders you trust; it asks when it first runs in one"
-            )
+            return f"{client.title} starts MCP servers only in folders you trust; it asks when it first runs in one"
         case "refused":
             return f"you have told {client.title} not to trust `{folder}`, so it starts no MCP servers there"
         case _:
