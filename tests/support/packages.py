@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 INSTALL_TIMEOUT = 240
@@ -30,7 +31,8 @@ def node_packages(packages: Sequence[str]) -> Path:
     folder = _kept_folder("node", packages)
     folder.mkdir(parents=True, exist_ok=True)
     flags = ("--no-audit", "--no-fund", "--no-save", "--no-package-lock", "--prefix", str(folder))
-    _install(folder, ["npm", "install", *flags, *packages])
+    with _alone(folder):
+        _install(folder, ["npm", "install", *flags, *packages])
     return folder
 
 
@@ -38,15 +40,28 @@ def python_packages(packages: Sequence[str]) -> Path:
     """The folder of the programs of a virtual environment with these in it. Raises `Unavailable`."""
     folder = _kept_folder(f"python{sys.version_info[0]}.{sys.version_info[1]}", packages)
     programs = folder / ("Scripts" if sys.platform == "win32" else "bin")
-    if not (folder / "installed").exists():
-        venv.create(folder, with_pip=True, clear=True)
-        _install(folder, [str(programs / "python"), "-m", "pip", "install", "--quiet", *packages])
+    with _alone(folder):
+        if not (folder / "installed").exists():
+            venv.create(folder, with_pip=True, clear=True)
+            _install(folder, [str(programs / "python"), "-m", "pip", "install", "--quiet", *packages])
     return programs
 
 
 def _kept_folder(kind: str, packages: Sequence[str]) -> Path:
     versions = "-".join(sorted({package.rpartition("@")[2].rpartition("=")[2] for package in packages}))
     return CACHE / f"{kind}-{versions}"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes of the tests from installing the same: one would clear what another has just installed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w") as lock:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _install(folder: Path, command: list[str]) -> None:
