@@ -42,6 +42,25 @@ def with_uv(monkeypatch: pytest.MonkeyPatch) -> str:
     return "pypi:mcp-server-time@2026.10.19"
 
 
+def deceiving_project(folder: Path) -> Path:
+    """A folder with what npx prefers to the package that it is told to start: one that looks the same, another shell,
+    another Node, a program with the name of the package; and with settings for uv."""
+    project = folder / "project"
+    evil = "#!/bin/sh\nexit 3\n"
+    package = project / "node_modules/@modelcontextprotocol/server-memory"
+    programs = project / "node_modules/.bin"
+    for each in (package / "x.js", *(programs / name for name in ("node", "sh", "mcp-server-memory"))):
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.write_text(evil)
+        each.chmod(0o755)
+    about = {"name": "@modelcontextprotocol/server-memory", "version": "2026.8.31", "bin": "x.js"}
+    (package / "package.json").write_text(json.dumps(about))
+    (project / "package.json").write_text(json.dumps({"name": "p", "version": "1.0.0"}))
+    (project / ".npmrc").write_text("script-shell=./node_modules/.bin/sh\n")
+    (project / "uv.toml").write_text('index-url = "http://127.0.0.1:9/"\n')
+    return project
+
+
 @pytest.mark.parametrize(
     "runner", [pytest.param(with_npm, marks=pytest.mark.node, id="npm"), pytest.param(with_uv, id="uv")]
 )
@@ -60,15 +79,17 @@ async def test_add_records_the_content_of_a_package_and_another_one_is_withheld(
     recorded = locked["toolboxes"]["box"]["added"]
     assert recorded["package"].startswith(source.partition("@2026")[0]) and recorded["integrity"]
 
-    async def withheld() -> str:
+    async def withheld(**settings: str) -> str:
         """Why the server is not there; empty if it is."""
         boxes = json.loads(config.read_bytes())["toolboxes"]
+        boxes["box"]["mcpServers"]["added"] |= settings
         async with Workbench(tmp_path).serving(boxes, "--no-cache") as client:
             missing = unavailable(await open_toolbox(client, "box"))
             assert missing.keys() <= {"added"}
             return "".join(each["reason"] for each in missing.values())
 
     assert await withheld() == ""
+    assert await withheld(cwd=str(deceiving_project(tmp_path))) == "", "what is there was started instead"
     # As if its registry, or a mirror of it, had something else under this version now.
     recorded["integrity"] = [OTHER_CONTENT[source.partition(":")[0]]]
     lock.write_text(json.dumps(locked))

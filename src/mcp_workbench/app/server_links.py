@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from mcp_workbench.team.identity.identities import Identity
     from mcp_workbench.team.identity.identity_assertions import IdentityAssertions
     from mcp_workbench.team.identity.token_exchange import TokenExchanges
+    from mcp_workbench.team.lock.verified_packages import VerifiedProgram
 
 log = logging.getLogger(__name__)
 
@@ -150,17 +151,18 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     refused = _RefusedHosts(means, connection)
     runner = SandboxRunner(means.processes)
 
-    def prepare() -> Enforced:
+    def prepare() -> tuple[Enforced, VerifiedProgram | None]:
         sandbox = sandbox_of(config, environment, context.folder, owner)
+        program = None
         # Starting a process holds up everything, and these may be on a disk that does not answer.
         os.path.isdir(sandbox.folder or "/")
         if sandbox.image is None:
             find_program(config.command or "", environment.get("PATH"), sandbox.folder)
-            _verify_package(connection, config, sandbox, runner)
-        return enforce(sandbox, refused.note)
+            program = _verified_program(connection, config, sandbox, runner)
+        return enforce(sandbox, refused.note), program
 
     try:
-        enforced = await aside(prepare, lambda found: found.launch.abandon())
+        enforced, program = await aside(prepare, lambda found: found[0].launch.abandon())
     except asyncio.CancelledError:
         runner.cancel()
         raise
@@ -171,8 +173,8 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
         log.debug("[%s] stderr: %s", label, line)
 
     link = spawn(
-        config.command,
-        config.args,
+        config.command if program is None else program.path,
+        config.args if program is None else program.args,
         enforced.sandbox.environment,
         enforced.sandbox.folder,
         table=means.processes,
@@ -198,25 +200,29 @@ async def _start(means: Means, connection: Connection, config: ServerConfig, rec
     return link
 
 
-def _verify_package(connection: Connection, config: ServerConfig, sandbox: Sandbox, runner: SandboxRunner) -> None:
-    """Raises `DownstreamError` if its package was recorded and is another one now. Blocks; may install it."""
+def _verified_program(
+    connection: Connection, config: ServerConfig, sandbox: Sandbox, runner: SandboxRunner
+) -> VerifiedProgram | None:
+    """What to start instead of what its entry says, if its package was recorded. Blocks; may install it. Raises
+    `DownstreamError` if it is another one now."""
     path = connection.entry.context.path
     lock = os.path.join(os.path.dirname(path), LOCK_NAME)
     if not os.path.exists(lock) or not has_part("team"):
-        return
+        return None
     from mcp_workbench.team.lock.packages import package_of
 
     if not package_of(config):
-        return
+        return None
     from mcp_workbench.team.lock.verified_packages import recorded, verify
 
     entry = connection.entry
     locked = recorded(lock, os.path.basename(path), entry.toolbox, config.name)
-    if locked is not None:
-        make_private_folders(sandbox)
-        # Nothing of the package runs, so that its own network is not the limit.
-        wider = sandbox if sandbox.network == "none" else sandbox._replace(network="all")
-        verify(locked, config, quote(connection.label), sandbox.environment, partial(runner.run, wider))
+    if locked is None:
+        return None
+    make_private_folders(sandbox)
+    # Nothing of the package runs, so that its own network is not the limit.
+    wider = sandbox if sandbox.network == "none" else sandbox._replace(network="all")
+    return verify(locked, config, quote(connection.label), sandbox.environment, partial(runner.run, wider))
 
 
 class _RefusedHosts:

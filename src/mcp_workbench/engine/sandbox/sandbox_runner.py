@@ -50,7 +50,7 @@ class SandboxRunner:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
-    def run(self, sandbox: Sandbox, words: Sequence[str], given: bytes, folder: str | None) -> tuple[int, str]:
+    def run(self, sandbox: Sandbox, words: Sequence[str], given: bytes) -> tuple[int, str]:
         """Run a program in a sandbox to its end. Returns its exit status and the end of what it said; a negative status
         if it did not end by itself. Blocks."""
         import tempfile
@@ -64,18 +64,14 @@ class SandboxRunner:
                 stdin.write(given)
                 stdin.seek(0)
                 # All of it in that thread: the children of the main thread are reaped as strays.
-                status, said = start_confined(
-                    launch.confinement, lambda: self._run(launch, sandbox, words, stdin, folder or sandbox.folder)
-                )
+                status, said = start_confined(launch.confinement, lambda: self._run(launch, sandbox, words, stdin))
         except (OSError, CannotConfine) as error:
             return -1, str(error)
         finally:
             launch.abandon()
         return status, said.decode(errors="replace")
 
-    def _run(
-        self, launch: Launch, sandbox: Sandbox, words: Sequence[str], stdin: IO[bytes], folder: str | None
-    ) -> tuple[int, bytes]:
+    def _run(self, launch: Launch, sandbox: Sandbox, words: Sequence[str], stdin: IO[bytes]) -> tuple[int, bytes]:
         import subprocess
 
         process = subprocess.Popen(
@@ -84,7 +80,7 @@ class SandboxRunner:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**sandbox.environment, MARK: self._mark},
-            cwd=folder,
+            cwd=sandbox.folder,
             pass_fds=launch.descriptors,
             start_new_session=True,
             bufsize=0,

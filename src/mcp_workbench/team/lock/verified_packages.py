@@ -4,7 +4,11 @@ npm and PyPI name the content of each version by a hash. `add` records it in the
 npm or uv fetch the package and it is compared, while nothing of the package has run. Covers the package itself, not
 what it depends on, and what was installed, not what was changed in its folder afterwards.
 
-Runs nothing itself: `run` starts a program in the server's own sandbox and environment.
+What npm has installed is then started as it is: npx would prefer what the folder that the server starts in has under
+the same name, and let the project there choose the shell and the Node that run it.
+
+Runs and writes nothing itself: `run` starts a program in the server's own sandbox and environment. The server may have
+put links and pipes where it has been.
 """
 
 from __future__ import annotations
@@ -12,14 +16,16 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
 
 from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.portable_os import NONBLOCK
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.team.lock.lock_file import MAX_LOCK_FILE_BYTES, LockedServer, LockFile
 from mcp_workbench.team.lock.packages import is_pinned, package_of
@@ -30,16 +36,28 @@ _MAX_OUTPUT_LENGTH: Final = 300
 # Lists of installed packages are some hundred kilobytes.
 MAX_TREE_BYTES: Final = 64 * 1024 * 1024
 _BUILT: Final = ".mcp-workbench-built"
+# Runs what follows in a folder where no project has a say: settings of a project name registries and programs.
+_IN_FOLDER: Final = ("/bin/sh", "-c", 'mkdir -p "$0" && cd "$0" && exec "$@"')
+# Runs npm in a folder, and writes to a file once that has succeeded.
+_MARKING: Final = ("/bin/sh", "-c", 'cd "$0" && "$1" rebuild && printf %s "$3" >"$2"')
 
-# Runs a program with these arguments, this input and in this folder (None: the server's). Returns its exit status and
-# what it said.
-Run = Callable[[Sequence[str], bytes, str | None], tuple[int, str]]
+# Runs a program with these arguments and this input. Returns its exit status and what it said.
+Run = Callable[[Sequence[str], bytes], tuple[int, str]]
+
+
+class VerifiedProgram(NamedTuple):
+    """What was verified, as it is started."""
+
+    path: str
+    args: tuple[str, ...]
 
 
 class _Installed(Struct):
     version: str = ""
     integrity: str = ""
     hasInstallScript: bool = False
+    # Its programs, by name, each with its path in the package.
+    bin: dict[str, str] = field(default_factory=dict)
 
 
 class _Tree(Struct):
@@ -63,8 +81,11 @@ def recorded(lock_path: str, config_name: str, toolbox: str, server: str) -> Loc
     return locked if locked is not None and locked.integrity else None
 
 
-def verify(locked: LockedServer, config: ServerConfig, label: str, environment: Mapping[str, str], run: Run) -> None:
-    """Raises `DownstreamError` unless the package that this server starts is the recorded one. May install it."""
+def verify(
+    locked: LockedServer, config: ServerConfig, label: str, environment: Mapping[str, str], run: Run
+) -> VerifiedProgram | None:
+    """What to start; None: what its entry says. May install it. Raises `DownstreamError` unless the package that this
+    server starts is the recorded one."""
     package = package_of(config)
     accept = f"`mcp-workbench team lock accept {label}`"
     if package != locked.package:
@@ -76,8 +97,10 @@ def verify(locked: LockedServer, config: ServerConfig, label: str, environment: 
     kind, _, spec = package.partition(":")
     # Any other option before the package may say that it comes from elsewhere.
     named = next((each for each in config.args if each not in _HARMLESS_OPTIONS), "-")
+    program = None
     if runner == "npx" and kind == "npm" and named == spec:
-        found = _npm(spec, locked.integrity, environment, run)
+        found, path = _npm(spec, locked.integrity, environment, run)
+        program = VerifiedProgram(path, tuple(config.args[config.args.index(spec) + 1 :]))
     elif runner == "uvx" and kind == "pypi" and is_pinned(package) and not named.startswith("-"):
         found = _pypi(spec, locked.integrity, environment, run)
     else:
@@ -90,57 +113,74 @@ def verify(locked: LockedServer, config: ServerConfig, label: str, environment: 
             f"it is withheld: the content of `{package}` is not what was recorded when it was added ({found})",
             hint=f"find out why a published version has changed; if you trust it, {accept} records the new content",
         )
+    return program
 
 
-def _npm(spec: str, hashes: Sequence[str], environment: Mapping[str, str], run: Run) -> str:
-    """The hash of the package that npx has installed, or installs now. Nothing of it runs unless it is one of these."""
+def _npm(spec: str, hashes: Sequence[str], environment: Mapping[str, str], run: Run) -> tuple[str, str]:
+    """The hash of the package that npx has installed, or installs now, and its program. Nothing of it runs unless it is
+    one of these."""
     cache = environment.get("npm_config_cache") or os.path.join(environment.get("HOME", ""), ".npm")
     # How npx names the folder for a package.
-    folder = os.path.join(cache, "_npx", hashlib.sha512(spec.encode()).hexdigest()[:16])
+    folders = os.path.join(cache, "_npx")
+    folder = os.path.join(folders, hashlib.sha512(spec.encode()).hexdigest()[:16])
     name = spec[: spec.index("@", 1)]
     tree = _tree(folder)
     if f"node_modules/{name}" not in tree.packages:
-        npm = _beside("npm", environment)
-        words = (npm, "exec", "--yes", "--ignore-scripts", f"--package={spec}", "--", "node", "-e", "0")
-        _succeed(run(words, b"", None), f"npm cannot install `{spec}`")
+        npm = (_beside("npm", environment), "exec", "--yes", "--ignore-scripts")
+        words = (*_IN_FOLDER, folders, *npm, f"--prefix={folders}", f"--package={spec}", "--", "node", "-e", "0")
+        _succeed(run(words, b""), f"npm cannot install `{spec}`")
         tree = _tree(folder)
     installed = tree.packages.get(f"node_modules/{name}", _Installed())
     if not installed.integrity:
         raise DownstreamError(f"it is withheld: npm does not say what it has installed for `{spec}`")
     if installed.integrity in hashes and any(each.hasInstallScript for each in tree.packages.values()):
         _build(folder, installed.integrity, environment, run)
-    return installed.integrity
+    return installed.integrity, _program(os.path.join(folder, "node_modules", name), name, installed.bin, spec)
+
+
+def _program(package: str, name: str, programs: Mapping[str, str], spec: str) -> str:
+    """The one that npx would start."""
+    places = set(programs.values())
+    place = places.pop() if len(places) == 1 else programs.get(name.rpartition("/")[2])
+    path = os.path.normpath(os.path.join(package, place or ""))
+    if not path.startswith(package + os.sep):
+        raise DownstreamError(f"it is withheld: `{spec}` has no program that npx would start")
+    return path
 
 
 def _build(folder: str, integrity: str, environment: Mapping[str, str], run: Run) -> None:
     """Run what packages want to be run after they were installed, once."""
     mark = os.path.join(folder, _BUILT)
-    try:
-        with open(mark, encoding="utf-8") as file:
-            if file.read(_MAX_OUTPUT_LENGTH) == integrity:
-                return
-    except (OSError, UnicodeError):
-        pass
-    _succeed(run((_beside("npm", environment), "rebuild"), b"", folder), "npm cannot build what it has installed")
-    with open(mark, "w", encoding="utf-8") as file:
-        file.write(integrity)
+    if _content(mark, _MAX_OUTPUT_LENGTH) == integrity.encode():
+        return
+    words = (*_MARKING, folder, _beside("npm", environment), mark, integrity)
+    _succeed(run(words, b""), "npm cannot build what it has installed")
 
 
 def _tree(folder: str) -> _Tree:
     try:
-        with open(os.path.join(folder, "node_modules", ".package-lock.json"), "rb") as file:
-            return msgspec.json.decode(file.read(MAX_TREE_BYTES), type=_Tree)
-    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        said = _content(os.path.join(folder, "node_modules", ".package-lock.json"), MAX_TREE_BYTES)
+        return msgspec.json.decode(said, type=_Tree)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return _Tree()
+
+
+def _content(path: str, limit: int) -> bytes:
+    """What a file says that the server may have replaced; empty if there is none."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NONBLOCK)) as file:
+            return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except OSError:
+        return b""
 
 
 def _pypi(spec: str, hashes: Sequence[str], environment: Mapping[str, str], run: Run) -> str:
     """One of the hashes, if that is what uv has, or fetches now."""
     folder = tempfile.mkdtemp(dir=environment.get("TMPDIR"))
     try:
-        words = (_beside("uv", environment), "pip", "install", "--quiet", "--no-deps", "--require-hashes")
+        uv = (_beside("uv", environment), "pip", "install", "--quiet", "--no-deps", "--require-hashes")
         line = " ".join((spec, *(f"--hash={each}" for each in hashes)))
-        status, said = run((*words, "--target", folder, "-r", "-"), f"{line}\n".encode(), None)
+        status, said = run((*_IN_FOLDER, "/", *uv, "--target", folder, "-r", "-"), f"{line}\n".encode())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if status and "Hash mismatch" in said:
