@@ -1,7 +1,7 @@
 """A newcomer's first minutes: clone, install, `init`, `install` into three clients, and a first call from each.
 
 `make first-minutes` prints what each step takes. Dependencies are those of this environment: fetching them takes as
-long as the network does. Tests count what has to be typed and never look at the seconds, which are the machine's.
+long as the network does. A test fails if what has to be typed grows, or the seconds do.
 """
 
 from __future__ import annotations
