@@ -70,6 +70,7 @@ class Instances:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEAT_INTERVAL", 0.05)
+    monkeypatch.setattr(module, "PROBE_INTERVAL", 0.05)
 
 
 @asynccontextmanager

@@ -41,7 +41,7 @@ async def started(*callers: asyncio.Task[list[object]]) -> None:
 
 async def test_caller_that_waits_for_its_turn_connects_to_nothing_after_the_end() -> None:
     async with state_server() as server, link_to(server) as link:
-        async with link._turns:
+        async with link._lane.turns:
             caller = asyncio.create_task(link.run(PING))
             await started(caller)
             await link.close()
@@ -52,18 +52,40 @@ async def test_caller_that_waits_for_its_turn_connects_to_nothing_after_the_end(
         await until_only_the_asker_is_left(server)
 
 
+async def test_late_reply_is_had_by_a_patient_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENT_TIMEOUT", 600.0)
+    async with state_server() as server, link_to(server) as link:
+        await link.run(PING)
+        server.signal(signal.SIGSTOP)
+        link._lane.timeout = 0.05
+        monkeypatch.setattr(module, "STATE_TIMEOUT", 0.05)
+        patient = asyncio.create_task(link.run(PING, is_patient=True))
+        with pytest.raises(StateAway):
+            await link.run(PING)
+        assert not patient.done()
+        server.signal(signal.SIGCONT)
+        assert await patient == [True]
+        assert link.is_away, "the next one that is not patient might find it away again"
+        link._lane.timeout = 600.0
+        assert await link.run(PING, is_probe=True) == [True]
+        assert not link.is_away
+        # While it is away, patient callers try all the same.
+        link._note("no answer")
+        assert await link.run(PING, is_patient=True) == [True]
+
+
 @pytest.mark.parametrize("gives_up", [False, True], ids=["starter stays", "starter gives up"])
 async def test_callers_of_a_joined_trip_end_at_once_with_the_link(gives_up: bool) -> None:
     async with state_server() as server, link_to(server) as link:
         await link.run(PING)
-        async with link._turns:
+        async with link._lane.turns:
             callers = [asyncio.create_task(link.run(PING)) for _ in range(3)]
             await started(*callers)
             server.signal(signal.SIGSTOP)
         while not link._trips:
             await asyncio.sleep(0)
         await started(*callers)
-        assert not link._asked, "one trip for all of them"
+        assert not link._lane.asked, "one trip for all of them"
         waiting = asyncio.create_task(link.run(PING))
         await started(waiting)
         if gives_up:

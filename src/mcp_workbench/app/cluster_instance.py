@@ -42,10 +42,13 @@ if TYPE_CHECKING:
 MAX_USERS_HERE: Final = 100_000
 # A session is written again before it expires, if it is used or has a stream open.
 SESSION_REFRESH_INTERVAL: Final = SESSION.lifetime / 4
-# Many clients take a 503 for a failed call: a session is looked for until the next heartbeat has shown whether the
-# state was only slow for a moment, as it is to an instance that has just started on a busy machine.
-RECALL_TIMEOUT: Final = 1.5
-RECALL_INTERVAL: Final = 0.1
+# Many clients take a 503 for a failed call, so a session is looked for until the state is back: it may only be slow to
+# an instance that has just started on a busy machine. Clients wait longer than this.
+RECALL_TIMEOUT: Final = 10.0
+# The same for a session that is served here, and that another instance may have continued: it can be used as it is.
+DOUBTED_RECALL_TIMEOUT: Final = 1.5
+# Between two attempts, if it is not found to be back before.
+RECALL_INTERVAL: Final = 1.0
 # How often streams are ended whose user is at another instance now. Not at once: clients of one user that are at two
 # instances would end each other's streams as fast as they can open them.
 MOVED_CHECK_INTERVAL: Final = 5.0
@@ -250,23 +253,8 @@ class ClusterInstance:
     def release(self, id: str) -> None:
         self._written.pop(id, None)
 
-    async def find(self, id: str, principal: str) -> SavedSession | None:
-        began = time.monotonic()
-        found = None
-        is_answered = False
-        while not is_answered:
-            try:
-                found = await self.state.find(SESSION, principal, id)
-                is_answered = True
-            except StateUnavailable:
-                now = time.monotonic()
-                away_since = self.state.link.away_since or now
-                # Whatever it knew has expired by then.
-                if now - away_since > SESSION.lifetime:
-                    return None
-                if now - min(began, away_since) > RECALL_TIMEOUT:
-                    raise SessionUnknowable from None
-                await asyncio.sleep(RECALL_INTERVAL)
+    async def find(self, id: str, principal: str, *, is_here: bool) -> SavedSession | None:
+        found = await self._left_session(id, principal, is_here=is_here)
         if found is None:
             return None
         assert self._gateway is not None
@@ -275,6 +263,23 @@ class ClusterInstance:
         except MsgspecError:
             return None
         return _SavedSession(self._gateway, principal, saved, is_own=saved.instance == self.state.instance)
+
+    async def _left_session(self, id: str, principal: str, *, is_here: bool) -> bytes | None:
+        began, link = time.monotonic(), self.state.link
+        timeout = DOUBTED_RECALL_TIMEOUT if is_here else RECALL_TIMEOUT
+        while True:
+            try:
+                return await self.state.find(SESSION, principal, id, is_patient=not is_here)
+            except StateUnavailable:
+                now = time.monotonic()
+                away_since = min(began, link.away_since or began)
+                # Whatever it knew has expired by then.
+                if now - away_since > SESSION.lifetime:
+                    return None
+                if (left := away_since + timeout - now) <= 0:
+                    raise SessionUnknowable from None
+                left = min(left, RECALL_INTERVAL)
+                await (link.wait_until_back(left) if link.is_away else asyncio.sleep(left))
 
     def _leave_again(self) -> None:
         for legacy in self._sessions():

@@ -32,8 +32,10 @@ from mcp_workbench.engine.lasting_state import (
 
 log = logging.getLogger(__name__)
 
-# Once a second: the heartbeat, the probe of a server that is away, and the end of subscriptions that have broken.
+# Once a second: the heartbeat, and the end of subscriptions that have broken.
 BEAT_INTERVAL: Final = 1.0
+# While the server is away, users who come from another instance may wait for the heartbeat that finds it again.
+PROBE_INTERVAL: Final = 0.25
 # What waits to be written while the server is away; beyond this the oldest is dropped.
 MAX_PENDING: Final = 20_000
 MAX_PENDING_BYTES: Final = 64 * 1024 * 1024
@@ -225,13 +227,14 @@ class ClusterState(LastingState):
 
     # ── reading ──
 
-    async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
+    async def find(self, kind: StateKind, principal: str, name: str, *, is_patient: bool = False) -> bytes | None:
         principal = self._owner(kind, principal)
         place = (kind, principal, name)
         if place in self._pending:
             return self._pending[place]
         hidden = self._seal.hidden(kind.name, principal, name)
-        (found,) = await self.link.run([("GET", f"{self._prefix}{kind.name}:{hidden}")])
+        get = ("GET", f"{self._prefix}{kind.name}:{hidden}")
+        (found,) = await self.link.run([get], is_patient=is_patient)
         if found is None:
             return None
         try:
@@ -460,7 +463,7 @@ class ClusterState(LastingState):
     async def _beat(self) -> None:
         while not self._is_over:
             await self._survive(self.beat(), "the heartbeat failed")
-            await asyncio.sleep(BEAT_INTERVAL)
+            await asyncio.sleep(PROBE_INTERVAL if self.link.is_away else BEAT_INTERVAL)
 
     async def _survive(self, step: Coroutine[Any, Any, None], failed: str) -> None:
         """Each step is made again; nobody would notice that there are no more of them."""

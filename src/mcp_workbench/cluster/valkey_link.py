@@ -1,7 +1,7 @@
 """The connection to the state server: commands in one round trip, bounded, and whether it is there.
 
-Owns the health of the state. While the server is away nobody waits for it: `run` fails at once, and one probe a second
-finds out when it is back. Knows nothing about what the commands mean.
+Owns the health of the state. While the server is away nobody waits for it: `run` fails at once, and probes find out
+when it is back. Knows nothing about what the commands mean.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 # For a whole round trip, connecting included. Calls never wait for it, and whoever does wait is a user who has just
 # arrived from another instance.
 STATE_TIMEOUT: Final = 0.2
+# The same for what a client cannot be served without, whose alternative is an error: a machine that is too busy to get
+# its answer within 200 ms gets it a little later, while another attempt would only begin anew.
+PATIENT_TIMEOUT: Final = 2.0
 MAX_CONNECTIONS_TO_STATE: Final = 8
 # What goes into one round trip, if many users arrive at once.
 MAX_JOINED: Final = 200
@@ -49,6 +52,15 @@ class StateAway(StateUnavailable):
 class _Node(NamedTuple):
     host: str
     port: int
+
+
+class _Lane:
+    """Callers who share round trips: a few at a time, each bounded."""
+
+    def __init__(self, connections: int, timeout: float) -> None:
+        self.turns = asyncio.Semaphore(connections)
+        self.asked: deque[_Asked] = deque()
+        self.timeout = timeout
 
 
 class _Asked:
@@ -75,7 +87,8 @@ class ValkeyLink:
             ) from None
         self.address = without_password(url)
         options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "protocol": 2}
-        options["socket_connect_timeout"] = STATE_TIMEOUT
+        # Round trips have timeouts of their own. These are for what the library does when it has lost a cancellation.
+        options["socket_connect_timeout"] = max(STATE_TIMEOUT, PATIENT_TIMEOUT)
         if password is not None:
             options["password"] = password
         if _is_encrypted(url):
@@ -97,13 +110,14 @@ class ValkeyLink:
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         # Many users may arrive at once: they share a few connections, and the round trips on them.
-        self._turns = asyncio.Semaphore(MAX_CONNECTIONS_TO_STATE)
-        self._asked: deque[_Asked] = deque()
+        self._lane = _Lane(MAX_CONNECTIONS_TO_STATE, STATE_TIMEOUT)
+        self._patient_lane = _Lane(1, PATIENT_TIMEOUT)
         self._trips: set[asyncio.Task[None]] = set()
         # Why it cannot be used now; None while it can, and before it was first used.
         self.problem: str | None = None
         # When it went away (`time.monotonic`); None while it can be used.
         self.away_since: float | None = None
+        self._is_back = asyncio.Event()
         # Seconds of the last round trip; None before the first.
         self.latency: float | None = None
         # How often it went away.
@@ -116,7 +130,8 @@ class ValkeyLink:
             url = _url_of(url, self._node)
         elif urlsplit(url).scheme.endswith(SENTINEL_SUFFIX):
             connect = _through_sentinels
-        return connect(url, {**self._options, "socket_timeout": STATE_TIMEOUT}), connect(url, self._options)
+        bounded = {**self._options, "socket_timeout": self._options["socket_connect_timeout"]}
+        return connect(url, bounded), connect(url, self._options)
 
     def _move(self, node: _Node) -> None:
         """Ask this node of a Valkey Cluster from now on."""
@@ -133,26 +148,36 @@ class ValkeyLink:
     def is_away(self) -> bool:
         return self.problem is not None
 
-    async def run(self, commands: Sequence[tuple[Argument, ...]], *, is_probe: bool = False) -> list[Any]:
-        """Run these in one round trip and return their replies. Raises `StateAway`."""
-        if self.problem is not None and not is_probe:
+    async def wait_until_back(self, seconds: float) -> None:
+        """Until a server that is away can be used again; at most for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_back.wait()
+
+    async def run(
+        self, commands: Sequence[tuple[Argument, ...]], *, is_probe: bool = False, is_patient: bool = False
+    ) -> list[Any]:
+        """Run these in one round trip and return their replies. `is_probe`: also while the server is away;
+        `is_patient`: then as well, and for longer. Raises `StateAway`."""
+        if self.problem is not None and not (is_probe or is_patient):
             raise StateAway(self.problem)
+        lane = self._patient_lane if is_patient else self._lane
         asked = _Asked(commands)
         began = time.monotonic()
         try:
             try:
-                await self._wait(asked)
+                await self._wait(asked, lane)
             except TimeoutError:
                 # It was our own loop that was busy: the reply may have been there all the time.
-                if time.monotonic() - began < STATE_TIMEOUT + LOOP_LAG:
+                if time.monotonic() - began < lane.timeout + LOOP_LAG:
                     raise
                 asked = _Asked(commands)
-                await self._wait(asked)
+                await self._wait(asked, lane)
             if self._node is not None and (owner := _owner(asked.failure, self._node)) is not None:
                 # Nothing was done there. Notices may have been told, which are heard once.
                 self._move(owner)
                 asked = _Asked(commands)
-                await self._wait(asked)
+                await self._wait(asked, lane)
             if asked.failure is not None:
                 raise asked.failure
         except (OSError, TimeoutError, _errors()) as error:
@@ -161,21 +186,23 @@ class ValkeyLink:
             self._note(problem)
             raise StateAway(problem) from None
         _raise_if_cancelled()
-        self._note(None)
+        if not is_patient or time.monotonic() - began < STATE_TIMEOUT:
+            # After a late reply to a patient caller, it would be away again for the next other one.
+            self._note(None)
         return asked.replies
 
-    async def _wait(self, asked: _Asked) -> None:
+    async def _wait(self, asked: _Asked, lane: _Lane) -> None:
         """Until these have been sent, by us or with those of another caller."""
-        self._asked.append(asked)
+        lane.asked.append(asked)
         try:
-            async with asyncio.timeout(STATE_TIMEOUT):
-                async with self._turns:
-                    while asked in self._asked:
+            async with asyncio.timeout(lane.timeout):
+                async with lane.turns:
+                    while asked in lane.asked:
                         if self._is_closed:
                             # A connection that is made now would have no owner.
                             raise StateAway(_LEFT)
-                        joined = [self._asked.popleft() for _ in range(min(MAX_JOINED, len(self._asked)))]
-                        trip = asyncio.create_task(self._send(joined))
+                        joined = [lane.asked.popleft() for _ in range(min(MAX_JOINED, len(lane.asked)))]
+                        trip = asyncio.create_task(self._send(joined, lane.timeout))
                         self._trips.add(trip)
                         trip.add_done_callback(self._trips.discard)
                         # Others wait for it as well, whatever becomes of us, and of it.
@@ -183,9 +210,9 @@ class ValkeyLink:
                 await asked.done.wait()
         finally:
             with contextlib.suppress(ValueError):
-                self._asked.remove(asked)
+                lane.asked.remove(asked)
 
-    async def _send(self, joined: list[_Asked]) -> None:
+    async def _send(self, joined: list[_Asked], timeout: float) -> None:
         """Send the commands of several callers in one round trip."""
         began = time.monotonic()
         try:
@@ -193,7 +220,7 @@ class ValkeyLink:
             for asked in joined:
                 for command in asked.commands:
                     pipeline.execute_command(*command)
-            async with asyncio.timeout(STATE_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 replies = cast("list[Any]", await pipeline.execute(raise_on_error=False))
         except (Exception, asyncio.CancelledError) as error:
             for asked in joined:
@@ -217,6 +244,7 @@ class ValkeyLink:
         if problem is not None and before is None:
             self.outages += 1
             self.away_since = time.monotonic()
+            self._is_back.clear()
             log.warning(
                 "the cluster's state at %s is away: %s; calls go on, and what is new is written when it is back",
                 self.address,
@@ -224,6 +252,7 @@ class ValkeyLink:
             )
         elif problem is None and before is not None:
             self.away_since = None
+            self._is_back.set()
             log.info("the cluster's state at %s is back", self.address)
 
     async def messages(self, channel: str) -> AsyncIterator[bytes]:

@@ -41,7 +41,7 @@ BUDGET_RETRY_AFTER: Final = 5
 # `Retry-After` when credentials cannot be checked because the identity provider does not answer.
 AUTHENTICATION_RETRY_AFTER: Final = 5
 
-# `Retry-After` when it cannot be found out whether another instance has a session: the state is probed once a second.
+# `Retry-After` when it cannot be found out whether another instance has a session. The state is probed more often.
 SESSION_RETRY_AFTER: Final = 1
 
 

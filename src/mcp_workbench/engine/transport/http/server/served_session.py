@@ -55,9 +55,9 @@ class SessionKeeper(Protocol):
     def release(self, id: str) -> None:
         """The session ends here, and other instances may continue it."""
 
-    async def find(self, id: str, principal: str) -> SavedSession | None:
-        """The session that another instance has begun, or began here before; None if there is none. Raises
-        `SessionUnknowable`."""
+    async def find(self, id: str, principal: str, *, is_here: bool) -> SavedSession | None:
+        """The session that another instance has begun, or began here before; None if there is none. `is_here`: it is
+        served here, so that nobody has to wait for long. Raises `SessionUnknowable`."""
 
 
 class SavedSession(Protocol):

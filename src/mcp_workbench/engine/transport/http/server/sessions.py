@@ -505,12 +505,13 @@ class SessionTable:
     async def recall(self, id: str, principal: str, peer: str) -> None:
         """Take over the session with this id from the instance that has served it, if there is one. Raises
         `SessionUnknowable`, unless it is served here; then it stays in doubt."""
+        if self.keeper is None:
+            return
         try:
-            saved = None if self.keeper is None else await self.keeper.find(id, principal)
+            saved = await self.keeper.find(id, principal, is_here=self._is_of(id, principal))
         except SessionUnknowable:
-            known = self._sessions.get(id)
             # Of another user's, nobody learns that it exists.
-            if known is None or known.principal != principal:
+            if not self._is_of(id, principal):
                 raise
             return
         known = self._sessions.get(id)
@@ -526,6 +527,10 @@ class SessionTable:
             legacy = LegacySession(self, principal, self.now(), peer, id)
             legacy.take_over(saved)
             self.enter(legacy)
+
+    def _is_of(self, id: str, principal: str) -> bool:
+        known = self._sessions.get(id)
+        return known is not None and known.principal == principal
 
     def enter(self, session: LegacySession) -> None:
         self._sessions[session.id] = session
