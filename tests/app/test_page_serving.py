@@ -318,6 +318,22 @@ async def test_a_call_from_the_page_passes_all_steps_and_is_in_the_audit(tmp_pat
             assert (await browser.get(f"/api/audit?{wrong}")).status == 400
 
 
+async def test_a_resource_is_read_from_the_server_that_was_chosen(tmp_path: Path) -> None:
+    servers = boxes()["box"]
+    for server in servers.values():
+        server.resources = [{"uri": "file:///notes", "name": "notes"}]
+    async with own_page(tmp_path, {"box": servers}) as browser:
+        for name in servers:
+            assert (await browser.post("/api/server", {"toolbox": "box", "server": name, "do": "start"})).status == 200
+        while len((await browser.get("/api/tools")).json["items"]) < 4:
+            pass
+        wanted = {"kind": "resource", "toolbox": "box", "server": "two", "uri": "file:///notes"}
+        done = (await browser.post("/api/call", wanted)).json
+        assert done["result"]["contents"][0]["uri"] == "file:///notes", done
+        assert ("resources/read", "file:///notes") in servers["two"].asked
+        assert ("resources/read", "file:///notes") not in servers["one"].asked
+
+
 async def test_a_destructive_tool_is_called_only_after_it_was_confirmed(tmp_path: Path) -> None:
     erase = {**tool("erase"), "annotations": {"destructiveHint": True}}
     called: list[str] = []

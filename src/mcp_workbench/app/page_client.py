@@ -9,6 +9,7 @@ from msgspec import Raw, UnsetType
 from msgspec.json import decode
 
 from mcp_workbench.app.gateway import Gateway
+from mcp_workbench.engine.face.base import address_of
 from mcp_workbench.engine.face.proxy import make as make_proxy
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import METHOD_NOT_FOUND
@@ -56,7 +57,9 @@ class PageClient:
         if kind == "prompt":
             params = {"name": f"{toolbox}/{server}/{name}", "arguments": arguments}
             return decode(await self._request("prompts/get", params))
-        return decode(await self._request("resources/read", {"uri": name}))
+        # Other servers may have a resource of the same address.
+        entry = self._catalog.toolboxes[toolbox][server]
+        return decode(await self._request("resources/read", {"uri": address_of(entry, name)}))
 
     async def _request(self, method: str, params: object) -> Raw:
         id = len(self._waiting) + 1
