@@ -483,6 +483,29 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
         assert (changed["item"], changed["before"], changed["isKnown"]) == ("write", None, False)
 
 
+async def test_a_definition_before_and_after_differs_by_what_was_changed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    two = Server(tool("write", "Writes.", text_="string"))
+    async with own_page(tmp_path, {"box": {"two": two}}, lock="warn") as browser:
+        place = {"toolbox": "box", "server": "two"}
+
+        async def changes_after(do: str) -> list[Json]:
+            await browser.post("/api/server", {**place, "do": do})
+            found: list[Json] = []
+            while not found:
+                found = (await browser.get("/api/lock")).json["changes"]
+            return found
+
+        (new,) = await changes_after("start")
+        await browser.post("/api/lock/accept", {**place, "item": "write", "seen": new["hash"]})
+        two.tools[0] = {**dict(reversed(two.tools[0].items())), "description": "Writes everywhere."}
+        (changed,) = await changes_after("restart")
+
+        assert changed["after"] == changed["before"].replace("Writes.", "Writes everywhere.")
+
+
 async def test_items_a_lock_only_warns_of_wait_for_a_person_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from mcp_workbench.team.lock.lock_difference import described_changes
 from mcp_workbench.team.lock.lock_file import (
     LockedServer,
     LockFile,
+    canonical_definition,
     lockable,
     locked_kinds,
     locked_server,
@@ -51,7 +52,8 @@ def changes(target: LockTarget, entries: Iterable[ServerEntry]) -> list[dict[str
                     # The lock file has hashes alone.
                     "isKnown": hash is None or before is not None,
                     "before": None if before is None else before.decode(errors="backslashreplace"),
-                    "after": None if after is None else bytes(after).decode(errors="backslashreplace"),
+                    # Written as it is kept, so that the order of members is no difference.
+                    "after": None if after is None else canonical_definition(after).decode(errors="backslashreplace"),
                     "difference": list(each.lines),
                     "warnings": list(each.warnings),
                 }
