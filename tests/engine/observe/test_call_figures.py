@@ -303,6 +303,16 @@ def test_a_listener_learns_why_a_call_failed() -> None:
     assert all("reason" not in call.as_json() for call in listener.calls), "it is content, which not all may see"
 
 
+def test_a_failure_that_an_agent_is_told_in_a_result_has_its_reason() -> None:
+    figures, listener = CallFigures(), Listener()
+    figures.subscribe(listener)
+    crashed = unchecked(figures)
+    crashed.failure = "error"
+    crashed.end("result", b'{"content":[{"type":"text","text":"the server exited"}],"isError":true}')
+    call = listener.calls[-1]
+    assert (call.end, call.reason) == ("error", "the server exited")
+
+
 def test_a_listener_learns_of_each_call_until_it_unsubscribes() -> None:
     figures, listener = CallFigures(), Listener()
     before = unchecked(figures)

@@ -713,7 +713,8 @@ def _note_end(record: CallRecord, call: EndedCall) -> None:
         error = read_error(b"".join(payload))
         record.error_code = error.code if passage.failure_code is None else passage.failure_code
         record.reason = error.message[:MAX_REASON]
-    elif end == "tool_error":
+    elif end != "ok":
+        # Agents are told most failures in results.
         record.reason = tool_error_text(b"".join(payload))[:MAX_REASON]
     if isinstance(passage, Passage):
         record.rule = ", ".join(rule for rule in passage.rules if rule)
