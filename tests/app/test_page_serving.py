@@ -528,6 +528,16 @@ async def test_items_a_lock_only_warns_of_wait_for_a_person_too(
         assert (await browser.post("/api/lock/accept", wanted)).status == 200
 
 
+async def test_rejected_configuration_and_missing_lock_wait_for_a_person(tmp_path: Path) -> None:
+    async with own_page(tmp_path, boxes(), lock="warn") as browser:
+        browser.agent.gateway.reloads.rejected = "config.json: 1 problem\n  $.policy: wrong"
+        waiting = (await browser.state())["waiting"]
+        assert [(each["kind"], each["what"]) for each in waiting] == [("notice", "Not in force"), ("notice", "No lock")]
+        assert waiting[0]["lines"] == ["config.json: 1 problem", "  $.policy: wrong"]
+        assert "no lock file yet" in waiting[1]["why"] and "team lock" in waiting[1]["next"]
+        assert all(each["server"] == browser.agent.gateway.config.path for each in waiting)
+
+
 async def test_two_hundred_servers_fit_into_a_small_state(tmp_path: Path) -> None:
     many = {"box": {f"server-{number:03}": Server(tool("read", "Reads.")) for number in range(200)}}
     async with own_page(tmp_path, many) as browser:

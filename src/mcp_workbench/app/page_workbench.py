@@ -80,6 +80,8 @@ NOT_A_PERSON: Final = (
 NOT_BY_TOKEN: Final = (
     "whoever has the token sees everything and decides nothing; run `mcp-workbench page` where the workbench runs"
 )
+NOT_IN_FORCE: Final = "the configuration has changed, but the change has not taken effect"
+LOCK_ADVICE: Final = "`mcp-workbench team lock` creates the lock file; review it before you commit it"
 # What to do about a server in this state, if its error does not say.
 _NEXT: Final = {
     "failed": "look at its last lines, then restart it",
@@ -192,7 +194,12 @@ class WorkbenchOnPage:
             },
             "servers": servers,
             "toolboxes": self._toolboxes(user),
-            "waiting": [*self._approvals(user), *self._troubles(user, places), *self._definitions(user, places)],
+            "waiting": [
+                *self._approvals(user),
+                *self._notices(user),
+                *self._troubles(user, places),
+                *self._definitions(user, places),
+            ],
             "capture": self.capture,
             "groups": sorted(getattr(user.identity, "groups", ())),
         }
@@ -361,6 +368,28 @@ class WorkbenchOnPage:
             refused = self._refused(user, found)
             if refused is not None and any(each["decision"] == "" for each in refused["hosts"]):
                 yield {"kind": "hosts", **where, **refused}
+
+    def _notices(self, user: PageUser) -> Iterable[Json]:
+        """What `status` says of configurations, their locks and the cluster's state. `server`: what it is about."""
+        if not user.is_owner:
+            return
+        for gateway in self._gateways():
+            where = {"kind": "notice", "server": gateway.config.path}
+            if (rejected := gateway.reloads.rejected) is not None:
+                lines = self.redact(rejected).splitlines()
+                yield {**where, "what": "Not in force", "why": NOT_IN_FORCE, "lines": lines}
+            if gateway.gate.oversight is not None and (problem := gateway.gate.oversight.problem) is not None:
+                yield {**where, "id": "lock", "what": "No lock", "why": problem, "next": LOCK_ADVICE}
+        state = self._runtime.owner.state.health()
+        if state is not None and state.problem is not None:
+            waiting = f"calls go on; {state.waiting} values wait to be written"
+            yield {
+                "kind": "notice",
+                "server": state.address,
+                "what": "State away",
+                "why": state.problem,
+                "next": waiting,
+            }
 
     def _definitions(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
         """Without what differs, which is read from the disk when it is looked at (`lock_changes`)."""

@@ -378,7 +378,7 @@ def answers(now: float | None = None) -> dict[str, tuple[int, Any]]:
     now = time.time() if now is None else now
     call = {
         **calls(now)[19],
-        "arguments": json.dumps({"branch": "fix-cart", "files": ["cart.py", "test_cart.py"], "token": "(redacted)"}),
+        "arguments": json.dumps({"branch": "fix-cart", "files": ["cart.py", "test_cart.py"], "token": "***"}),
         "result": json.dumps({"content": [{"type": "text", "text": "422 Reference does not exist"}], "isError": True}),
     }
     result = {"content": [{"type": "text", "text": "Created issue #483."}], "structuredContent": {"number": 483}}

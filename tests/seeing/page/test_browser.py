@@ -199,11 +199,30 @@ def test_crashed_server_has_cause_next_step_and_its_last_lines(page: Page, api: 
     assert api.posted == [("/api/server", {"toolbox": "data", "server": "postgres", "do": "restart"})]
 
 
+def test_rejected_configuration_is_named_with_what_is_wrong(page: Page, api: ScriptedApi) -> None:
+    place = {"kind": "notice", "server": "/home/ada/config.json"}
+    wrong = {**place, "what": "Not in force", "why": "it has changed", "lines": ["$.policy: wrong"]}
+    api.change(waiting=[wrong, {**place, "id": "lock", "what": "No lock", "why": "none", "next": "Make `one`."}])
+    card = page.get_by_role("article", name="Not in force /home/ada/config.json")
+    card.get_by_role("group", name="What is wrong").get_by_text("$.policy: wrong").wait_for()
+
+    page.get_by_role("article", name="No lock").get_by_text("one", exact=True).wait_for()
+    assert page.locator("main button:visible").count() == 0
+
+
 def test_nothing_waiting_says_so(page: Page, api: ScriptedApi) -> None:
     api.change(waiting=[])
 
     page.get_by_text("Nothing is waiting for you.").wait_for()
     assert page.title() == "MCP Workbench"
+
+
+def test_figures_of_no_servers_are_not_said_to_be_hidden(page: Page, api: ScriptedApi) -> None:
+    api.state["servers"] = []
+    api.push("state", api.state)
+
+    page.get_by_text("0 of 0").wait_for()
+    assert page.get_by_text("not shown to you").count() == 0
 
 
 def test_call_appears_as_it_begins_and_ends_in_the_same_row(page: Page, api: ScriptedApi) -> None:
@@ -311,7 +330,10 @@ def test_form_sends_enum_nested_array_reference_and_default(page: Page, api: Scr
     form.get_by_label("name").last.fill("shop")
     form.get_by_label("extra").fill('{"points": 3}')
     form.get_by_role("button", name="Call the tool").click()
-    form.get_by_text("Created issue #483.").wait_for()
+    answer = form.get_by_text("Created issue #483.")
+    answer.wait_for()
+    box = answer.bounding_box()
+    assert box is not None and box["y"] + box["height"] <= WIDE["height"], "it is seen below a long form"
 
     (path, body) = api.posted[-1]
     assert (path, body["name"], body["confirmed"]) == ("/api/call", "create_issue", False)
@@ -560,6 +582,16 @@ def test_tokens_of_servers_that_are_not_listed_are_no_zeros(page: Page, api: Scr
 
     assert "–" in page.locator(".toolboxes li").inner_text()
     assert page.locator("#view-tokens").get_by_text(re.compile(r"\b0\b")).count() == 0
+
+
+def test_bars_of_tokens_are_as_long_as_what_they_stand_for(page: Page, api: ScriptedApi) -> None:
+    status, found = api.answers["GET /api/tokens"]
+    boxes = [{"name": "dev", "full": 400, "shown": 800, "saved": None}]
+    api.answers["GET /api/tokens"] = (status, {**found, "perToolbox": boxes})
+    show(page, "tokens")
+    page.get_by_text("800 opened").wait_for()
+
+    assert [bar.get_attribute("width") for bar in page.locator(".toolboxes rect").all()] == ["50", "100"]
 
 
 def test_clients_to_connect_are_filtered(page: Page) -> None:

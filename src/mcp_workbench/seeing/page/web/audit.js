@@ -1,6 +1,6 @@
 /* Audit: the lines on disk, newest first, and whether their chain holds. */
 
-import { button, el, reconcile, replace, rowList } from "./dom.js";
+import { button, el, reconcile, replace, rowItem, rowList, searchField } from "./dom.js";
 import { jsonBlock, sentence } from "./content.js";
 import { clock, NONE, path, seconds, words } from "./format.js";
 import { split } from "./pane.js";
@@ -11,7 +11,7 @@ const TYPING_PAUSE = 250;
 
 export function auditView() {
 	let typing = 0, latest = 0, lines = [], seen = "";
-	const search = el("input", { type: "search", placeholder: "Filter by person, tool, decision or kind", "aria-label": "Filter audit lines", on: { input: () => (clearTimeout(typing), (typing = setTimeout(() => load(), TYPING_PAUSE))) } });
+	const search = searchField("Filter by person, tool, decision or kind", "Filter audit lines", () => (clearTimeout(typing), (typing = setTimeout(() => load(), TYPING_PAUSE))));
 	const chain = el("p.note", { role: "status" });
 	const list = rowList({ class: "rows audit", "aria-label": "Audit lines" });
 	const more = button("Older lines", () => load(seen), { class: "quiet", hidden: true });
@@ -44,13 +44,13 @@ export function auditView() {
 		const what = line.item || line.method || words(" ", line.kind, line.event);
 		const isBad = line.decision === "denied" || ["error", "refused", "tool_error", "failed"].includes(line.outcome);
 		const key = String(line.number);
-		return el("li", el("button", { type: "button", "data-key": key, on: { click: () => pane.open(key, `Line ${key}`, null, jsonBlock({ ...line, number: undefined }, { label: "Audit line" })) } },
+		return rowItem(key, () => pane.open(key, `Line ${key}`, null, jsonBlock({ ...line, number: undefined }, { label: "Audit line" })),
 			el("span.time", clock(Date.parse(line.time) / 1000, true)),
 			el("span.what", el("span.soft", path(line.toolbox, line.server), line.server && what && "/"), el("b", what || line.unreadable)),
 			el("span.who.soft", words(" · ", line.principal, line.client) || line.reason || NONE),
 			el("span.kind", line.kind),
 			el("span", { class: isBad ? "end bad" : "end" }, words(", ", line.decision !== "passed" && line.decision, line.outcome) || NONE),
-			el("span.figure", seconds(typeof line.ms === "number" ? line.ms / 1000 : null))));
+			el("span.figure", seconds(typeof line.ms === "number" ? line.ms / 1000 : null)));
 	}
 
 	return { root, shown: () => load() };

@@ -1,12 +1,12 @@
 /* Connect: what to run, or to paste where, so that a client uses this workbench. */
 
-import { el, replace } from "./dom.js";
+import { el, replace, searchField } from "./dom.js";
 import { copyButton, textBlock } from "./content.js";
 import { get } from "./store.js";
 
 export function connectView() {
 	const body = el("div");
-	const search = el("input", { type: "search", placeholder: "Filter by client", "aria-label": "Filter clients", on: { input: draw } });
+	const search = searchField("Filter by client", "Filter clients", draw);
 	const root = el("section", el("h1", "Connect"),
 		el("p.soft", "Each client needs one entry. A command writes it for you; otherwise paste it into the file that is named."),
 		el("div.tools-row", search), body);

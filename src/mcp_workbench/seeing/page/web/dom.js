@@ -12,7 +12,7 @@ export function visible(text) {
 
 function fill(node, attributes, children) {
 	for (const [name, value] of Object.entries(attributes ?? {})) {
-		if (value === undefined || value === null || value === false) continue;
+		if (value == null || value === false) continue;
 		if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
 		else if (PROPERTIES.has(name)) node[name] = value;
 		else if (/^(on|style)/i.test(name)) throw new Error(`attribute ${name} is not allowed`);
@@ -36,7 +36,7 @@ export function svg(name, attributes, ...children) {
 
 export function append(node, ...children) {
 	for (const child of children.flat(Infinity)) {
-		if (child === null || child === undefined || child === false) continue;
+		if (child == null || child === false) continue;
 		node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
 	}
 }
@@ -116,6 +116,9 @@ export function rowList(attributes) {
 	});
 }
 
+/** A row of such a list; `key` is what its pane knows it by. */
+export const rowItem = (key, open, ...children) => el("li", el("button", { type: "button", "data-key": key, on: { click: open } }, children));
+
 /** Names and values of one thing. */
 export function factList(facts) {
 	return el("dl.facts", facts.filter(Boolean).map(([name, value]) => el("div", el("dt", name), el("dd", value))));
@@ -124,6 +127,8 @@ export function factList(facts) {
 export function tile(figure, name, note, kind = "", view = null) {
 	return el(view ? "a" : "div", { class: `tile ${kind}`, href: view && `#${view}` }, el("b", figure), el("span", name), el("small", note));
 }
+
+export const searchField = (placeholder, label, input) => el("input", { type: "search", placeholder, "aria-label": label, on: { input } });
 
 export const choices = (options, attributes) =>
 	el("select", attributes, options.map(([value, name]) => el("option", { value }, name)));

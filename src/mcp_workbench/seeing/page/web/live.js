@@ -1,12 +1,12 @@
 /* Live: calls as they happen, newest first; what was sent and answered on click. */
 
-import { actions, choices, el, factList, reconcile, replace, replaceIfChanged, rowList } from "./dom.js";
+import { actions, choices, el, factList, reconcile, replace, replaceIfChanged, rowItem, rowList, searchField } from "./dom.js";
 import { jsonBlock, resultBlock } from "./content.js";
 import { bytes, clock, count, NONE, path, seconds } from "./format.js";
 import { split } from "./pane.js";
 import { inlineBar } from "./plots.js";
 import { go } from "./router.js";
-import { get, MAX_CALLS, now, on, store } from "./store.js";
+import { get, MAX_CALLS, now, on, placeOf, store } from "./store.js";
 
 const MAX_ROWS = 200;
 // Bars are logarithmic, from a millisecond to a minute.
@@ -44,7 +44,7 @@ function fillRow(row, call) {
 }
 
 export function liveView() {
-	const filter = el("input", { type: "search", placeholder: "Filter by tool, client or person", "aria-label": "Filter calls", on: { input: draw } });
+	const filter = searchField("Filter by tool, client or person", "Filter calls", draw);
 	const which = choices([["", "All calls"], ["open", "Running and held"], ["bad", "Errors"]], { "aria-label": "Which calls", on: { change: draw } });
 	const pause = el("input", { type: "checkbox", on: { change: draw } });
 	const note = el("p.soft.note", { role: "status" });
@@ -67,7 +67,7 @@ export function liveView() {
 		if (!pause.checked) drawn = [...store.calls.values()].sort((a, b) => b.at - a.at || b.id - a.id);
 		const found = drawn.filter(matches);
 		reconcile(list, found.slice(0, MAX_ROWS), (call) => call.id, (call, old) => {
-			const item = old ?? el("li", el("button", { type: "button", "data-key": String(call.id), on: { click: () => open(call.id) } }));
+			const item = old ?? rowItem(call.id, () => open(call.id));
 			fillRow(item.firstElementChild, call);
 			return item;
 		});
@@ -104,7 +104,7 @@ export function liveView() {
 
 	function showCall(call, problem) {
 		const kind = REPEATABLE[call.method];
-		const again = () => go("tools", { kind, toolbox: call.toolbox, server: call.server, name: call.item, text: call.arguments, kept: call.kept });
+		const again = () => go("tools", { kind, ...placeOf(call), name: call.item, text: call.arguments, kept: call.kept });
 		const facts = [
 			["When", clock(call.at, true)], ["Client", call.client || NONE], ["Who", call.principal || NONE], ["Method", call.method],
 			["State", el("span", { class: isBad(call) ? "bad" : "" }, outcome(call))], ["Took", seconds(call.seconds)],

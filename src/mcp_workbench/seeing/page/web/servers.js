@@ -1,12 +1,12 @@
 /* Servers: the state of each and why, what it was asked, how long that took, what it wrote. */
 
-import { actions, el, factList, reconcile, replace, replaceIfChanged, rowList } from "./dom.js";
+import { actions, el, factList, reconcile, replace, replaceIfChanged, rowItem, rowList } from "./dom.js";
 import { pretty, sentence, textBlock } from "./content.js";
 import { bytes, clock, count, firstLine, NONE, path, plural, seconds, since, words } from "./format.js";
 import { hostList } from "./hosts.js";
 import { split } from "./pane.js";
 import { bars, course, histogram } from "./plots.js";
-import { get, keyOf, now, on, post, store } from "./store.js";
+import { get, keyOf, now, on, placeOf, post, store } from "./store.js";
 
 const MAX_LOG_LINES = 400;
 const MAX_LINE = 2000;
@@ -42,7 +42,7 @@ export function serversView() {
 		const states = Object.entries(Object.groupBy(servers, (server) => server.state)).map(([state, each]) => `${each.length} ${state}`);
 		replaceIfChanged(note, [states, store.state.since], () => `${plural(servers.length, "server")}: ${states.join(", ") || "none configured"}.${store.state.you.isOwner ? ` Figures ${since(store.state.since)}.` : ""}`);
 		reconcile(list, servers, keyOf, (server, old) => {
-			const item = old ?? el("li", el("button", { type: "button", "data-key": keyOf(server), on: { click: () => open(keyOf(server)) } }));
+			const item = old ?? rowItem(keyOf(server), () => open(keyOf(server)));
 			fillRow(item.firstElementChild, server);
 			return item;
 		});
@@ -80,7 +80,7 @@ export function serversView() {
 		if (!server) return;
 		let details;
 		try {
-			details = await get(`api/server?${new URLSearchParams({ toolbox: server.toolbox, server: server.server })}`);
+			details = await get(`api/server?${new URLSearchParams(placeOf(server))}`);
 		} catch (error) {
 			if (withLog) replace(parts.figures, el("p.soft", error.message));
 			return;
@@ -94,7 +94,7 @@ export function serversView() {
 		// Memory is looked at more rarely than calls.
 		const measured = day.find((each) => each.memory != null)?.at;
 		replaceIfChanged(parts.figures, [details.histogram, day], () => [
-			histogram(`Latency, ${since(store.state.since)}`, details.histogram),
+			histogram(`Latency, ${clock(store.state.since)} to ${clock(range.to, true)}`, details.histogram),
 			bars("Calls over the day", day, { ...range, series: ["calls", "errors"], written: ([n, bad]) => (bad ? `${plural(n, "call")}, ${plural(bad, "error")}` : plural(n, "call")),
 				describe: `${plural(calls, "call")}, ${plural(errors, "error")}, p50 ${seconds(p50)}, p95 ${seconds(p95)} ${since(day[0]?.at)}` }),
 			course("Memory over the day", day, { ...range, member: "memory", written: bytes, describe: `${since(measured)}, while this page is open or metrics are read` }),
@@ -112,7 +112,7 @@ export function serversView() {
 		openKey = key;
 		replace(parts.figures);
 		replace(parts.log);
-		const ask = (what, done) => ({ label: what[0].toUpperCase() + what.slice(1), run: async () => (await post("api/server", { toolbox: server.toolbox, server: server.server, do: what }), done) });
+		const ask = (what, done) => ({ label: what[0].toUpperCase() + what.slice(1), run: async () => (await post("api/server", { ...placeOf(server), do: what }), done) });
 		replace(control, store.state.you.isOwner && actions(ask("start", "Asked to start."), ask("restart", "Asked to restart."), ask("stop", "Asked to stop.")));
 		pane.open(key, path(server.toolbox, server.server), () => {
 			openKey = null;

@@ -84,6 +84,8 @@ function setStatus(status, why = "") {
 
 let streaming = null;
 
+export const placeOf = ({ toolbox, server }) => ({ toolbox, server });
+
 export const keyOf = (server) => JSON.stringify([server.toolbox, server.server]);
 
 function takeState(update) {

@@ -28,18 +28,18 @@ export function tokensView() {
 }
 
 function draw({ face, full, shown, perToolbox = [], over = [], unlisted, since: from }) {
-	const most = Math.max(1, ...perToolbox.map((each) => each.full ?? 0));
+	const most = Math.max(1, ...perToolbox.flatMap((each) => [each.full, each.shown]));
 	return [
 		el("div.glance",
 			tile(count(full), "tokens in all definitions of tools", "a flat list would put them into every conversation"),
-			tile(count(shown), "tokens at the start", `of every conversation: tools and instructions, in the face ${face}`),
+			tile(count(shown), "tokens at the start", `of every conversation: tools and instructions${face ? `, in the face ${face}` : ""}`),
 			tile(count(full != null && shown != null ? Math.max(full - shown, 0) : null), "tokens saved", "at the start of each conversation", "ok")),
 		over.length > 0 && bars("Saved over the day", over, { from: over[0].at, to: now(), series: ["saved"], written: ([n]) => plural(n, "token"), describe: since(over[0].at) }),
 		el("h2", "Toolboxes"),
 		perToolbox.length === 0 && el("p.soft", "No toolbox is listed yet."),
 		el("ul.toolboxes", [...perToolbox].sort((a, b) => (b.full ?? 0) - (a.full ?? 0)).map((each) => el("li",
 			el("b", each.name),
-			el("div", bar(each.full, most, "full", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"),
+			el("div", bar(each.full, most, "held", "as a flat list"), each.shown != null && bar(each.shown, most, "bar", "opened"),
 				each.saved != null && el("small", `${plural(each.saved, "token")} saved ${since(from)}`))))),
 		el("p.soft", unlisted > 0 && `Not counted: ${plural(unlisted, "server")} not listed yet. `, sentence("A token is counted as four bytes of what an agent reads, here, in Tools and by `mcp-workbench list --tokens`.")),
 	];

@@ -1,12 +1,12 @@
 /* Tools: everything that all servers offer, in one table, with its cost in tokens; and a form to call it with. */
 
-import { actions, button, choices, el, reconcile, replace, rowList } from "./dom.js";
+import { actions, button, choices, el, reconcile, replace, rowItem, rowList, searchField } from "./dom.js";
 import { jsonBlock, resultBlock, textBlock } from "./content.js";
 import { count, path, plural, seconds } from "./format.js";
 import { split } from "./pane.js";
 import { schemaTree } from "./schema.js";
 import { argumentsForm } from "./schema_form.js";
-import { get, on, post, store } from "./store.js";
+import { get, on, placeOf, post, store } from "./store.js";
 
 const MAX_ROWS = 250;
 // A tool may run long; the workbench has the deadline that counts.
@@ -29,7 +29,7 @@ function schemaOf(item) {
 }
 
 export function toolsView() {
-	const search = el("input", { type: "search", placeholder: "Search names and descriptions", "aria-label": "Search tools", on: { input: () => draw() } });
+	const search = searchField("Search names and descriptions", "Search tools", () => draw());
 	const kind = choices(KINDS, { "aria-label": "Kind", on: { change: () => draw() } });
 	const toolbox = el("select", { "aria-label": "Toolbox", on: { change: () => draw() } });
 	const order = choices([["name", "By name"], ["tokens", "Most tokens first"]], { "aria-label": "Order", on: { change: () => draw() } });
@@ -67,13 +67,12 @@ export function toolsView() {
 
 	function draw(limit = MAX_ROWS) {
 		const matching = found();
-		reconcile(list, matching.slice(0, limit), keyOf, (item) => el("li",
-			el("button", { type: "button", "data-key": keyOf(item), on: { click: () => open(item) } },
-				el("span.what", el("span.soft", path(item.toolbox, item.server), "/"), el("b", item.name ?? item.uri),
-					item.kind !== "tool" && el("span.badge", item.kind),
-					item.annotations?.destructiveHint && el("span.badge.warn", "destructive")),
-				el("span.about.soft", item.description ?? item.title ?? ""),
-				el("span.figure", count(item.tokens), el("small", " tokens")))));
+		reconcile(list, matching.slice(0, limit), keyOf, (item) => rowItem(keyOf(item), () => open(item),
+			el("span.what", el("span.soft", path(item.toolbox, item.server), "/"), el("b", item.name ?? item.uri),
+				item.kind !== "tool" && el("span.badge", item.kind),
+				item.annotations?.destructiveHint && el("span.badge.warn", "destructive")),
+			el("span.about.soft", item.description ?? item.title ?? ""),
+			el("span.figure", count(item.tokens), el("small", " tokens"))));
 		more.hidden = matching.length <= limit;
 		replace(more, `Show all ${count(matching.length)}`);
 		const tokens = matching.reduce((sum, item) => sum + (item.tokens ?? 0), 0);
@@ -135,7 +134,7 @@ function panel(item) {
 			return error.message;
 		}
 		const isTemplate = item.kind === "template";
-		const target = { kind: isTemplate ? "resource" : item.kind, toolbox: item.toolbox, server: item.server, name: item.name, uri: isTemplate ? JSON.parse(text).uri : item.uri, confirmed };
+		const target = { kind: isTemplate ? "resource" : item.kind, ...placeOf(item), name: item.name, uri: isTemplate ? JSON.parse(text).uri : item.uri, confirmed };
 		const given = isTemplate ? "{}" : text;
 		replace(answer, el("p.soft", "Running…"));
 		try {
@@ -147,6 +146,7 @@ function panel(item) {
 			if (error.body?.confirm) return askFirst(error.message);
 			replace(answer, el("p.bad", error.message));
 		}
+		node.lastElementChild.scrollIntoView({ block: "nearest" });
 		return "";
 	}
 

@@ -5,7 +5,7 @@ import { jsonBlock, sentence, sideBySide, textBlock } from "./content.js";
 import { clock, count, firstLine, path, plural, seconds, since } from "./format.js";
 import { hostList } from "./hosts.js";
 import { go } from "./router.js";
-import { get, now, on, post, store } from "./store.js";
+import { get, now, on, placeOf, post, store } from "./store.js";
 
 const keyOf = (item) => JSON.stringify([item.kind, item.id, item.toolbox, item.server, item.item]);
 
@@ -27,7 +27,7 @@ function approval(item) {
 	};
 	const left = el("span.expires", { "data-expires": item.expires });
 	return card(item, "warn", "May it run?",
-		el("p", el("strong", item.client || "a client"), " asks for ", el("strong", item.principal), ` at ${clock(item.at, true)}`,
+		el("p", el("strong", item.client || "a client"), " asks", item.principal !== "local" && [" for ", el("strong", item.principal)], ` at ${clock(item.at, true)}`,
 			item.rule && [", because of ", el("code", item.rule)], left),
 		wholeCall(item),
 		decisions(
@@ -59,7 +59,7 @@ function webLink(address) {
 function signIn(item) {
 	const place = el("p", item.url && webLink(item.url));
 	const start = async () => {
-		const { url } = await post("api/sign-in", { toolbox: item.toolbox, server: item.server });
+		const { url } = await post("api/sign-in", placeOf(item));
 		const link = webLink(url);
 		replace(place, link);
 		link.focus();
@@ -79,7 +79,7 @@ function definition(item) {
 	else look();
 	const accept = async () => {
 		try {
-			await post("api/lock/accept", { toolbox: item.toolbox, server: item.server, item: item.item, seen });
+			await post("api/lock/accept", { ...placeOf(item), item: item.item, seen });
 		} catch (error) {
 			look();
 			throw error;
@@ -90,18 +90,22 @@ function definition(item) {
 		store.state.you.isOwner && decisions({ label: "Accept the change", class: "primary", run: accept }));
 }
 
+/** What is wrong, and what to do. */
+const trouble = ({ why, next, lines = [] }, label) => [el("p", el("strong", sentence(firstLine(why)))), next && el("p", sentence(next)),
+	lines.length > 0 && textBlock(lines.join("\n"), { label })];
+
 function crashed(item) {
-	const start = async () => (await post("api/server", { toolbox: item.toolbox, server: item.server, do: "start" }), "Asked to start.");
-	return card(item, "bad", "Not running", el("p", el("strong", sentence(firstLine(item.why)))),
-		item.next && el("p", sentence(item.next)),
-		item.lines?.length > 0 && textBlock(item.lines.join("\n"), { label: "What it wrote last" }),
+	const start = async () => (await post("api/server", { ...placeOf(item), do: "start" }), "Asked to start.");
+	return card(item, "bad", "Not running", trouble(item, "What it wrote last"),
 		store.state.you.isOwner && actions({ label: "Start again", class: "primary", run: start },
-			{ label: "Show the server", run: async () => go("servers", { toolbox: item.toolbox, server: item.server }) }));
+			{ label: "Show the server", run: async () => go("servers", item) }));
 }
 
 const hosts = (item) => card(item, "warn", "Refused hosts", el("p", "Its sandbox does not let it reach:"), hostList({ ...item, refused: item }));
 
-const MAKE = { approval, sign_in: signIn, definition, crashed, hosts };
+const notice = (item) => card(item, "warn", item.what, trouble(item, "What is wrong"));
+
+const MAKE = { approval, sign_in: signIn, notice, definition, crashed, hosts };
 const ORDER = Object.keys(MAKE);
 
 export function waitingView() {
@@ -147,7 +151,7 @@ function tiles(servers, toolboxes) {
 	const failed = servers.filter((server) => ["failed", "backoff"].includes(server.state)).length;
 	const errors = sum(servers, "errors"), tools = sum(toolboxes, "tools");
 	// Of all users, and so not for everybody.
-	const counted = errors === null ? "not shown to you" : since(store.state.since);
+	const counted = store.state.you.isOwner ? since(store.state.since) : "not shown to you";
 	return [
 		tile(`${ready} of ${servers.length}`, "servers running", failed ? `${failed} failed` : "none failed", failed ? "bad" : "", "servers"),
 		tile(count(sum(servers, "calls")), "calls", counted, "", "live"),
