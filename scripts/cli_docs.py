@@ -10,8 +10,8 @@ import re
 from typing import Final
 
 from mcp_workbench import __version__
-from mcp_workbench.cli.flags import HELP
-from mcp_workbench.cli.usage import ACTIONS, COMMANDS, GROUPS, SPELLED
+from mcp_workbench.cli.flags import HELP_FLAG
+from mcp_workbench.cli.usage import ACTIONS_OF_COMMANDS, COMMAND_GROUPS, COMMANDS, SPELLED
 
 COMMAND_LIST: Final = re.compile(r"^<!-- commands -->\n(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
 OPTIONS: Final = re.compile(r"^<!-- options of ([a-z-]+) -->\n(?:\n(?:\|[^\n]*\n)+)?", re.MULTILINE)
@@ -102,17 +102,17 @@ def with_tables(document: str) -> str:
 
 def _commands() -> str:
     rows = [f"| **Try** | |\n| [`demo`](#demo) | {_marked(COMMANDS['demo'].summary)} |\n"]
-    for group, names in GROUPS.items():
+    for group, names in COMMAND_GROUPS.items():
         rows.append(f"| **{group}** | |\n")
         for name in names:
-            every = [name, *ACTIONS.get(name, {}).values()]
+            every = [name, *ACTIONS_OF_COMMANDS.get(name, {}).values()]
             rows += [f"| [`{SPELLED[each]}`](#{each}) | {_marked(COMMANDS[each].summary)} |\n" for each in every]
     return "<!-- commands -->\n\n| command | what it does |\n|---|---|\n" + "".join(rows)
 
 
 def _options(command: str) -> str:
     rows = []
-    for flag in (*COMMANDS[command].flags, HELP):
+    for flag in (*COMMANDS[command].flags, HELP_FLAG):
         about = _marked(flag.help)
         if more := MORE.get(f"{command}.{flag.name}"):
             about += more if more[0] in ",;:" else f". {more}"

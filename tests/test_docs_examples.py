@@ -20,7 +20,7 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.cli.flags import parse
-from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.cli.serve import SERVE_FLAGS
 from mcp_workbench.cli.usage import COMMANDS, resolved
 from mcp_workbench.engine.config.load import parse as parse_config
 from mcp_workbench.engine.config.trust import trust
@@ -123,7 +123,7 @@ def test_what_clients_are_told_to_start_is_a_command_line_of_ours() -> None:
     assert started
     for words in started:
         assert words[0] == "serve"
-        assert parse(words[1:], FLAGS, positionals=1).value("config") == "/home/me/workbench-config.json"
+        assert parse(words[1:], SERVE_FLAGS, positionals=1).value("config") == "/home/me/workbench-config.json"
 
 
 # shells

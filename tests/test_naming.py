@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -141,31 +142,40 @@ def test_every_exception_is_one() -> None:
     assert [place for place in WITHOUT_MODULE if not (TESTS / place).is_file()] == []
 
 
-def limits() -> Iterator[tuple[str, float]]:
-    """Every constant of ours that is a number, without leading underscores, and its value."""
+def constants() -> Iterator[tuple[str, object]]:
+    """Every constant of ours, without leading underscores, and its value."""
     for path in modules():
         names = [
-            target.id
-            for node in statements_of(path)
-            if isinstance(node, ast.Assign | ast.AnnAssign)
+            name.id
+            for node in ast.parse(path.read_text("utf-8")).body
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            if isinstance(target, ast.Name) and target.id.isupper()
+            for name in (target.elts if isinstance(target, ast.Tuple) else [target])
+            if isinstance(name, ast.Name) and name.id.isupper()
         ]
         if names:
             module = import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
             for name in names:
-                value: object = getattr(module, name, None)
-                if isinstance(value, int | float) and not isinstance(value, bool):
+                value: object = getattr(module, name)
+                if not isinstance(value, TypeVar):
                     yield name.lstrip("_"), value
 
 
-def test_no_two_limits_have_one_name() -> None:
-    values: dict[str, set[float]] = defaultdict(set)
-    for name, value in limits():
-        values[name].add(value)
-    several = {name for name, found in values.items() if len(found) > 1}
-    assert "MAX_NESTING" in values
-    assert several == set(), "say in the name of what it is the limit: `MAX_…`, `…_TIMEOUT`, `…_INTERVAL`"
+def several_values(found: Iterable[tuple[str, object]]) -> set[str]:
+    """The names that stand for more than one value. `1` and `True` are two."""
+    first: dict[str, object] = {}
+    return {
+        name
+        for name, value in found
+        if (known := first.setdefault(name, value)) is not value and (type(known) is not type(value) or known != value)
+    }
+
+
+def test_no_two_constants_have_one_name() -> None:
+    found = list(constants())
+    assert {"MAX_NESTING", "KINDS", "TRANSPORT_SPELLINGS", "INVALID_PARAMS"} <= {name for name, _ in found}
+    assert several_values(found) == set(), "say in the name of what it is: `MAX_FIELD_CHARACTERS`, `POLL_INTERVAL`"
+    assert several_values([("A", 1), ("B", 1), ("A", True), ("B", 1), ("C", "x"), ("C", "y")]) == {"A", "C"}
 
 
 # What a limit is called elsewhere: `MAX_…` and `MIN_…`.
@@ -173,4 +183,4 @@ DIALECT = re.compile(r"_?(MOST|LONGEST|LARGEST|HIGHEST|LEAST|FEWEST|SHORTEST|SMA
 
 
 def test_limits_have_the_names_of_the_field() -> None:
-    assert sorted({name for name, _ in limits() if DIALECT.match(name)}) == []
+    assert sorted({name for name, _ in constants() if DIALECT.match(name)}) == []

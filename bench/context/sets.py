@@ -21,7 +21,7 @@ from mcp_workbench.engine.economy.index import Index
 AMONG = 5
 _PLAIN = {
     search: {"NAME_COVERED": 0.0, "SYNONYMS": {}, "EVERYDAY": {}, "AGREES": 1.0, "DIFFERS": 1.0},
-    postings: {"FIELDS": dict.fromkeys(postings.FIELDS, (1.0, 0.75)), "SATURATION": 1.2, "COMMON": 1.0},
+    postings: {"FIELDS": dict.fromkeys(postings.FIELDS, (1.0, 0.75)), "SATURATION": 1.2, "COMMON_SHARE": 1.0},
 }
 
 

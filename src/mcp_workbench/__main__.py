@@ -9,14 +9,14 @@ import gc
 import os
 import sys
 
-from mcp_workbench.engine.process_context import CLIENT, SOCKET, WANTED, hide_memory, runtime_folder
+from mcp_workbench.engine.process_context import CLIENT_VARIABLE, SOCKET, WANTED_FILE, hide_memory, runtime_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_NO_MEMORY = b"error: mcp-workbench cannot run: there is not enough memory\n\nhint: raise the limit on memory\n"
+_NO_MEMORY_MESSAGE = b"error: mcp-workbench cannot run: there is not enough memory\n\nhint: raise the limit on memory\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,13 +28,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     handover = None
     # Alone at a terminal it is a person who started it, and no client.
     is_client = may_join(arguments) and not (not arguments and os.isatty(0))
-    if CLIENT in os.environ:
+    if CLIENT_VARIABLE in os.environ:
         from mcp_workbench.sharing.front.handing_over import handed_over
 
         handover = handed_over()
     if handover is None and is_client:
         folder = runtime_folder()
-        is_wanted = os.path.lexists(os.path.join(folder, WANTED))
+        is_wanted = os.path.lexists(os.path.join(folder, WANTED_FILE))
         # The socket alone is enough: a file with `"shared": true` has started one, though `up` was never run.
         if is_wanted or os.path.lexists(os.path.join(folder, SOCKET)):
             from mcp_workbench.sharing.front.serve import serve
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from mcp_workbench.cli.main import main as run
     except MemoryError:
         # From here on, `run` reports it.
-        os.write(2, _NO_MEMORY)
+        os.write(2, _NO_MEMORY_MESSAGE)
         return 1
     return run(arguments, handover)
 

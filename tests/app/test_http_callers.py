@@ -14,7 +14,7 @@ import pytest
 from mcp_workbench.app.gateway import Gateway, Options
 from mcp_workbench.app.http_callers import CallerOptions, HttpCallers, fetch_secrets
 from mcp_workbench.cli.flags import UsageError, parse
-from mcp_workbench.cli.serve import FLAGS, certificate_of
+from mcp_workbench.cli.serve import SERVE_FLAGS, certificate_of
 from mcp_workbench.engine.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.engine.config.auth_settings import (
     AuthConfig,
@@ -180,7 +180,7 @@ async def test_a_provider_that_cannot_be_reached_is_told_as_such(keys: KeyFolder
 
 
 def parsed(*flags: str) -> Any:
-    return parse(flags, FLAGS, positionals=1)
+    return parse(flags, SERVE_FLAGS, positionals=1)
 
 
 def test_a_certificate_and_its_key_belong_together(tmp_path: Path) -> None:

@@ -22,14 +22,14 @@ from mcp_workbench.cli.commands import status
 from mcp_workbench.cli.error_output import warn_if_others_can_read
 from mcp_workbench.cli.flags import parse
 from mcp_workbench.cli.screen import Screen
-from mcp_workbench.cli.serve import FLAGS
+from mcp_workbench.cli.serve import SERVE_FLAGS
 from mcp_workbench.errors import ConfigError
 from tests.cli.shell import COMMAND, environment, run
 from tests.support.workbench import write_config
 
 
 def choose(*arguments: str, is_loopback: bool = True, **environ: str) -> HttpToken:
-    parsed = parse(["--http", *arguments], FLAGS, positionals=1)
+    parsed = parse(["--http", *arguments], SERVE_FLAGS, positionals=1)
     choice = TokenChoice(parsed.value("token"), parsed.value("token-file"), parsed.has("no-token"))
     return chosen_token(choice, environ, is_loopback=is_loopback, on_file=warn_if_others_can_read)
 

@@ -16,7 +16,7 @@ from msgspec import Raw
 from mcp_workbench.app import users
 from mcp_workbench.engine.catalog import manifests
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 from mcp_workbench.engine.transport.http.server.authentication import ANONYMOUS, DEFAULT_PRINCIPAL
 from mcp_workbench.team.lock.lock_file import LockedServer, LockFile, definition_hash, written
 from tests.engine.router.test_router_length_of_a_call import Steps
@@ -46,7 +46,7 @@ async def served_to(bench: ConnectedClient, principal: str, era: str = "legacy")
 
 
 def test_our_own_user_has_these_names() -> None:
-    assert {"", LOCAL, DEFAULT_PRINCIPAL, ANONYMOUS} == OWN_PRINCIPALS
+    assert {"", LOCAL_PRINCIPAL, DEFAULT_PRINCIPAL, ANONYMOUS} == OWN_PRINCIPALS
 
 
 @pytest.mark.requirement("isolation.principals")

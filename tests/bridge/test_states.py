@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_workbench.engine.config.model import FaceName
-from mcp_workbench.engine.protocol.sealed_state import PREFIX, Sealed, Sealer
+from mcp_workbench.engine.protocol.sealed_state import SEALED_PREFIX, Sealed, Sealer
 from mcp_workbench.engine.session import client_call
 from tests.bridge.conversation import FORM, attributed, input_required
 from tests.bridge.in_process import ERAS, Json, in_process_workbench, until
@@ -101,7 +101,7 @@ def spoiled(state: str) -> dict[str, object]:
         "other letters": f"{head}.{name}.{sealed.swapcase()}",
         "another spelling": state.rstrip("=") + "=" * 8,
         "the name of another process": f"{head}.AAAAAAAA.{sealed}",
-        "our prefix alone": PREFIX,
+        "our prefix alone": SEALED_PREFIX,
         "somebody else's": "state of another server",
         "empty": "",
         "a number": 5,
@@ -121,7 +121,7 @@ async def test_an_invalid_request_state_is_refused_for_a_legacy_server(how: str)
         assert on.server.answer_to(id) is not None, "the real one is still good"
 
 
-@pytest.mark.parametrize("state", ["state of a server", "", f"{PREFIX}AAAAAAAA.garbage", PREFIX])
+@pytest.mark.parametrize("state", ["state of a server", "", f"{SEALED_PREFIX}AAAAAAAA.garbage", SEALED_PREFIX])
 async def test_states_of_modern_servers_pass_through_unread(state: str) -> None:
     """Also those of another workbench, which look like ours."""
     async with in_process_workbench("modern") as workbench:

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from mcp_workbench.cli.usage import ACTIONS, COMMANDS
+from mcp_workbench.cli.usage import ACTIONS_OF_COMMANDS, COMMANDS
 from tests.cli.golden_output import CASES, FOLDER, MODES, WIDTH, record
 
 pytestmark = pytest.mark.processes
@@ -46,7 +46,7 @@ def test_every_command_and_every_action_is_among_them() -> None:
         f"{name} {action}"
         for name, command in COMMANDS.items()
         for action in command.actions
-        if action not in ACTIONS.get(name, {})
+        if action not in ACTIONS_OF_COMMANDS.get(name, {})
         if [name, action] not in (words[:2] for words in ran)
     ]
     assert missing == [], "a case in tests/cli/golden_output.py is missing"

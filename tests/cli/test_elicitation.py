@@ -15,8 +15,8 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.cli.elicitation import (
-    CANCELLED,
-    DECLINED,
+    CANCEL_ANSWER,
+    DECLINE_ANSWER,
     TerminalAsker,
     WrongAnswer,
     choices,
@@ -194,7 +194,7 @@ def approval() -> dict[str, Any]:
     [
         (b"y\n", {"action": "accept", "content": {"allow": "once"}}),
         (b"hour\n", {"action": "accept", "content": {"allow": "hour"}}),
-        (b"n\n", DECLINED),
+        (b"n\n", DECLINE_ANSWER),
     ],
 )
 async def test_an_approval_is_answered_with_yes_or_no_too(
@@ -222,25 +222,25 @@ async def test_the_place_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_ctrl_d_declines(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (await typing(monkeypatch, [b"\x04"], FORM))[0] == DECLINED
+    assert (await typing(monkeypatch, [b"\x04"], FORM))[0] == DECLINE_ANSWER
 
 
 async def test_too_many_wrong_answers_decline(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (await typing(monkeypatch, [b"\n"] * 6, FORM))[0] == DECLINED
+    assert (await typing(monkeypatch, [b"\n"] * 6, FORM))[0] == DECLINE_ANSWER
 
 
 async def test_a_form_without_fields_is_a_question_of_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"message": "Really?", "requestedSchema": {"type": "object", "properties": {}}}
     assert (await typing(monkeypatch, [b"y\n"], asked))[0] == {"action": "accept", "content": {}}
-    assert (await typing(monkeypatch, [b"n\n"], asked))[0] == DECLINED
+    assert (await typing(monkeypatch, [b"n\n"], asked))[0] == DECLINE_ANSWER
 
 
 async def test_a_page_is_opened_only_where_the_user_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     asked = {"mode": "url", "message": "Sign in.", "url": "https://example.test/x", "elicitationId": "1"}
-    assert (await typing(monkeypatch, [b"n\n"], asked))[0] == DECLINED
-    assert (await typing(monkeypatch, [b"\x04"], asked))[0] == CANCELLED
+    assert (await typing(monkeypatch, [b"n\n"], asked))[0] == DECLINE_ANSWER
+    assert (await typing(monkeypatch, [b"\x04"], asked))[0] == CANCEL_ANSWER
     assert opened == []
     assert (await typing(monkeypatch, [b"yes\n"], asked))[0] == {"action": "accept"}
     assert opened == ["https://example.test/x"]

@@ -15,7 +15,7 @@ import pytest
 
 from mcp_workbench import __main__ as entry_point
 from mcp_workbench.cli import main as main_module
-from mcp_workbench.cli.usage import ACTIONS, COMMANDS, GROUPS, SPELLED, resolved
+from mcp_workbench.cli.usage import ACTIONS_OF_COMMANDS, COMMAND_GROUPS, COMMANDS, SPELLED, resolved
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.setup.clients.table import clients
 from tests.cli import shell
@@ -32,8 +32,8 @@ def test_every_command_is_in_the_overview() -> None:
     assert (status, complaints) == (0, "")
     assert shown.startswith("Usage: mcp-workbench COMMAND [OPTIONS] …\n")
     listed = re.findall(r"^  ([a-z]+) +\S", shown, re.MULTILINE)
-    assert listed == [name for group in GROUPS.values() for name in group] and len(listed) <= 18
-    assert re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE) == list(GROUPS)
+    assert listed == [name for group in COMMAND_GROUPS.values() for name in group] and len(listed) <= 18
+    assert re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE) == list(COMMAND_GROUPS)
     assert run("help") == run("-h") == Done(0, shown, "")
     assert len({command.summary for command in COMMANDS.values()}) == len(COMMANDS)
 
@@ -44,10 +44,12 @@ def test_the_overview_fits_a_terminal_of_80_columns_with_one_line_for_each_comma
 
 
 def test_every_command_is_listed_or_an_action_of_one_that_is() -> None:
-    listed = {name for group in GROUPS.values() for name in group}
-    actions = {name for each in ACTIONS.values() for name in each.values()}
+    listed = {name for group in COMMAND_GROUPS.values() for name in group}
+    actions = {name for each in ACTIONS_OF_COMMANDS.values() for name in each.values()}
     # The last line of the overview names the demo.
-    assert listed | actions | {"demo"} == set(COMMANDS) and not listed & actions and ACTIONS.keys() <= listed
+    assert (
+        listed | actions | {"demo"} == set(COMMANDS) and not listed & actions and ACTIONS_OF_COMMANDS.keys() <= listed
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, spelled in SPELLED.items() if name != spelled])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.flags import HELP, Flag
-from mcp_workbench.cli.usage import COMMANDS, GROUPS, SPELLED
+from mcp_workbench.cli.flags import HELP_FLAG, Flag
+from mcp_workbench.cli.usage import COMMAND_GROUPS, COMMANDS, SPELLED
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
 
@@ -20,7 +20,7 @@ def section(command: str) -> str:
 
 
 def options(command: str) -> list[Flag]:
-    return [*COMMANDS[command].flags, HELP]
+    return [*COMMANDS[command].flags, HELP_FLAG]
 
 
 @pytest.mark.requirement("project.documentation")
@@ -43,4 +43,4 @@ def test_the_readme_has_the_groups_of_the_first_screen() -> None:
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text("utf-8")
     line = " ".join(readme.partition("\n- Set up: ")[2].partition(". Each explains itself")[0].split())
     groups = dict(each.split(": ") for each in f"Set up: {line}".split(" · "))
-    assert groups == {group: " ".join(f"`{name}`" for name in names) for group, names in GROUPS.items()}
+    assert groups == {group: " ".join(f"`{name}`" for name in names) for group, names in COMMAND_GROUPS.items()}

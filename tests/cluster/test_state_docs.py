@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.lasting_state import KINDS, StateKind
+from mcp_workbench.engine.lasting_state import STATE_KINDS, StateKind
 
 SCALING = Path(__file__).resolve().parents[2] / "docs" / "guides" / "scaling.md"
 ROWS = {
@@ -35,7 +35,7 @@ def size_of(number: int) -> str:
     return f"{number // 1024**2} MiB" if number >= 1024**2 else f"{number // 1024} KiB"
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", STATE_KINDS, ids=lambda kind: kind.name)
 def test_every_kind_of_state_has_a_row_with_its_bounds(kind: StateKind) -> None:
     start = f"| {ROWS[kind.name]}"
     (row,) = [line for line in SCALING.read_text("utf-8").splitlines() if line.startswith(start)]

@@ -9,7 +9,7 @@ import pytest
 
 from mcp_workbench.cluster.seal import SEAL_FORMAT, Seal
 from mcp_workbench.cluster.state import ClusterState
-from mcp_workbench.engine.lasting_state import INSTANCE, KINDS, SIGN_IN, StateKind
+from mcp_workbench.engine.lasting_state import INSTANCE, SIGN_IN, STATE_KINDS, StateKind
 from tests.cluster.test_state import KEY, linked, state_server
 from tests.support.cluster_machines import StateServer, needs_state_server
 
@@ -70,7 +70,7 @@ async def only(attacker: Attacker, kind: StateKind, cluster: str = "test") -> tu
     return place, value
 
 
-every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+every_kind = pytest.mark.parametrize("kind", STATE_KINDS, ids=lambda kind: kind.name)
 
 
 @every_kind
@@ -131,7 +131,7 @@ async def test_value_of_another_name_is_refused(kind: StateKind) -> None:
 
 @every_kind
 async def test_value_of_another_kind_or_cluster_is_refused(kind: StateKind) -> None:
-    other = next(each for each in KINDS if each is not kind and bool(each.most) is bool(kind.most))
+    other = next(each for each in STATE_KINDS if each is not kind and bool(each.most) is bool(kind.most))
     async with state_server() as server:
         attacker, writer = Attacker(server), Writer(server)
         await writer.keep(kind, "ann", "name", b"value")
@@ -162,7 +162,7 @@ async def test_older_value_is_refused_by_whoever_has_seen_a_newer_one(kind: Stat
             assert await read(state, kind, "ann", "name") == b"old"
 
 
-@pytest.mark.parametrize("kind", [each for each in KINDS if each.most and each is not INSTANCE])
+@pytest.mark.parametrize("kind", [each for each in STATE_KINDS if each.most and each is not INSTANCE])
 async def test_names_that_are_no_text_hold_no_other_value_back(kind: StateKind) -> None:
     principal = "" if kind.is_common else "alice"
     async with state_server() as server:

@@ -77,7 +77,7 @@ class CountedRuns:
         return found
 
 
-@pytest.mark.parametrize("module", [nesting, large_messages])
+@pytest.mark.parametrize(("module", "name"), [(nesting, "_SQUARE_BRACKETS"), (large_messages, "_BRACKETS")])
 @pytest.mark.parametrize(
     "unit",
     [
@@ -88,10 +88,12 @@ class CountedRuns:
         b"[" * 20 + b"]" * 19 + b"[" * 19 + b"]" * 20,
     ],
 )
-def test_brackets_are_followed_many_at_a_time(module: ModuleType, unit: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brackets_are_followed_many_at_a_time(
+    module: ModuleType, name: str, unit: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However they are nested: one by one, a message of megabytes would take seconds."""
-    runs = CountedRuns(module._RUN)
-    monkeypatch.setattr(module, "_RUN", runs)
+    runs = CountedRuns(getattr(module, name))
+    monkeypatch.setattr(module, name, runs)
     text = b"[%b]" % (unit * (100_000 // len(unit)))
     if module is nesting:
         is_nested_deeper(text)

@@ -236,4 +236,4 @@ def test_observers_are_told_from_deciding_steps() -> None:
 
 def test_our_own_user_has_the_same_name_in_connections() -> None:
     """Neither of the two can import the other."""
-    assert steps.LOCAL in OWN_PRINCIPALS
+    assert steps.LOCAL_PRINCIPAL in OWN_PRINCIPALS

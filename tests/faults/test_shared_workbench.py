@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mcp_workbench.engine.process_context import WANTED, make_private, runtime_folder
+from mcp_workbench.engine.process_context import WANTED_FILE, make_private, runtime_folder
 from mcp_workbench.sharing.front.joining import log_path, socket_path
 from tests.cli.shell import run
 from tests.sharing.harness import Shared
@@ -36,7 +36,7 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 
 def enable_sharing() -> None:
     make_private(runtime_folder())
-    Path(runtime_folder(), WANTED).touch()
+    Path(runtime_folder(), WANTED_FILE).touch()
 
 
 def hurried(config: Path, *, start: float = 1.0, silence: float = 0.5) -> list[str]:

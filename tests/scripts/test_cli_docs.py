@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.cli.flags import HELP
+from mcp_workbench.cli.flags import HELP_FLAG
 from mcp_workbench.cli.usage import COMMANDS
 from scripts.cli_docs import MORE, OPTIONS, with_tables
 from scripts.write_reference_docs import COMMANDS as DOCUMENT
@@ -23,7 +23,7 @@ def test_every_command_has_one_table_of_options() -> None:
 
 
 def test_every_manual_addition_belongs_to_an_option() -> None:
-    options = {f"{name}.{flag.name}" for name, command in COMMANDS.items() for flag in (*command.flags, HELP)}
+    options = {f"{name}.{flag.name}" for name, command in COMMANDS.items() for flag in (*command.flags, HELP_FLAG)}
     assert MORE.keys() <= options
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli.commands.up import REPLACED
-from mcp_workbench.engine.process_context import LOCK, WANTED, make_private, runtime_folder
+from mcp_workbench.engine.process_context import LOCK_FILE, WANTED_FILE, make_private, runtime_folder
 from mcp_workbench.sharing.front.commanding import ask
 from mcp_workbench.sharing.front.joining import take_lock
 from tests.cli.shell import COMMAND, environment, run
@@ -51,7 +51,7 @@ def test_a_service_waits_for_the_one_that_runs_and_takes_its_place(shared: Share
         # Its own is started again, by whoever watches over it.
         assert run("restart").status == 0
         assert process.wait(END_SECONDS) == REPLACED
-    assert os.path.lexists(os.path.join(runtime_folder(), WANTED))
+    assert os.path.lexists(os.path.join(runtime_folder(), WANTED_FILE))
 
 
 def test_a_service_that_is_taken_down_stays_down(shared: Shared, tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ def test_a_service_that_waits_ends_when_the_one_that_runs_is_taken_down(shared: 
         assert run("down").status == 0
         assert process.wait(END_SECONDS) == 0
     assert "was stopped by `mcp-workbench up --stop`" in said.read_text()
-    assert not os.path.lexists(os.path.join(runtime_folder(), WANTED))
+    assert not os.path.lexists(os.path.join(runtime_folder(), WANTED_FILE))
 
 
 def test_sharing_is_not_switched_on_by_a_service_that_waits(shared: Shared, tmp_path: Path) -> None:
     make_private(runtime_folder())
     lock = take_lock(runtime_folder())
     assert lock is not None
-    wanted = os.path.join(runtime_folder(), WANTED)
+    wanted = os.path.join(runtime_folder(), WANTED_FILE)
     try:
         with service(tmp_path) as (process, said):
             wait_for(said, "taking its place when it ends")
@@ -89,5 +89,5 @@ def test_sharing_is_not_switched_on_by_a_service_that_waits(shared: Shared, tmp_
 def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fcntl, "flock", lambda lock, how: os.unlink(tmp_path / LOCK))
+    monkeypatch.setattr(fcntl, "flock", lambda lock, how: os.unlink(tmp_path / LOCK_FILE))
     assert take_lock(str(tmp_path), waits=True) is None

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.cli import serve
-from mcp_workbench.engine.process_context import LOCK, SOCKET, WANTED, make_private, runtime_folder
+from mcp_workbench.engine.process_context import LOCK_FILE, SOCKET, WANTED_FILE, make_private, runtime_folder
 from mcp_workbench.sharing.front import joining
 from mcp_workbench.sharing.front.joining import listen, lock_holder, sign_lock, socket_path, take_lock
 from mcp_workbench.sharing.workbench import Displaced, SocketPlace
@@ -123,7 +123,7 @@ def test_a_client_that_is_just_starting_does_not_wait_for_the_end_of_one(
 def place() -> Iterator[tuple[SocketPlace, int]]:
     folder = runtime_folder()
     make_private(folder)
-    (Path(folder) / WANTED).touch()
+    (Path(folder) / WANTED_FILE).touch()
     lock = take_lock(folder)
     assert lock is not None
     sign_lock(lock)
@@ -155,7 +155,7 @@ def test_after_the_folder_everything_is_there_again(place: tuple[SocketPlace, in
     made = place[0].restore()
     assert made is not None
     made.close()
-    assert sorted(os.listdir(runtime_folder())) == sorted([LOCK, SOCKET, WANTED])
+    assert sorted(os.listdir(runtime_folder())) == sorted([LOCK_FILE, SOCKET, WANTED_FILE])
     assert lock_holder() == os.getpid()
     assert not os.get_inheritable(place[1])
 
@@ -174,9 +174,9 @@ def test_another_workbench_that_was_started_since_is_left_alone(place: tuple[Soc
 
 
 def test_restoring_the_socket_does_not_undo_down(place: tuple[SocketPlace, int]) -> None:
-    os.unlink(os.path.join(runtime_folder(), WANTED))
+    os.unlink(os.path.join(runtime_folder(), WANTED_FILE))
     os.unlink(socket_path())
     made = place[0].restore()
     assert made is not None
     made.close()
-    assert not os.path.lexists(os.path.join(runtime_folder(), WANTED))
+    assert not os.path.lexists(os.path.join(runtime_folder(), WANTED_FILE))

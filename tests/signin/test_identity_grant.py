@@ -20,7 +20,7 @@ from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.sharing import OWN_USER
 from mcp_workbench.errors import SignInNeeded
 from mcp_workbench.signin.flow_io import SignInFailed
-from mcp_workbench.signin.identity_grant import ID_JAG, ID_TOKEN, JWT_BEARER, TOKEN_EXCHANGE
+from mcp_workbench.signin.identity_grant import ID_JAG, ID_TOKEN, JWT_BEARER, TOKEN_EXCHANGE_GRANT
 from mcp_workbench.signin.sign_in_target import SignInTarget
 from tests.engine.transport.http.listening import Reply, Request, scripted_http
 from tests.signin.authority import Authority, Fields, SignInSetup, _json, another, sign_in_setup
@@ -46,7 +46,7 @@ class Provider(Authority):
     exchanges: list[Fields] = field(default_factory=list)
 
     async def _token(self, asked: Fields, request: Request, reply: Reply) -> None:
-        if asked["grant_type"] == TOKEN_EXCHANGE:
+        if asked["grant_type"] == TOKEN_EXCHANGE_GRANT:
             self.exchanges.append(asked)
             if self.exchange_error:
                 await _json(reply, 400, {"error": self.exchange_error})
@@ -93,7 +93,7 @@ async def test_one_sign_in_at_the_provider_opens_every_server_that_trusts_it(tmp
         assert await at.call() == 200
         (exchange,) = provider.exchanges
         assert exchange == {
-            "grant_type": TOKEN_EXCHANGE,
+            "grant_type": TOKEN_EXCHANGE_GRANT,
             "requested_token_type": ID_JAG,
             "audience": at.authority.origin,
             "resource": at.authority.url,

@@ -14,7 +14,7 @@ from mcp_workbench.app.runtime import Runtime
 from mcp_workbench.app.server_links import are_users_here, sign_in_target
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.model import WorkbenchConfig
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.signin.flow_io import SignInFailed
 
@@ -83,6 +83,6 @@ async def _record_end(
     except DownstreamError as error:
         decision, reason = "failed", error.message
     client, peer = introduction
-    about = {"principal": principal or LOCAL, "peer": peer, "client": client.decode(errors="replace")}
+    about = {"principal": principal or LOCAL_PRINCIPAL, "peer": peer, "client": client.decode(errors="replace")}
     about |= {"toolbox": entry.toolbox, "server": entry.name, "decision": decision, "reason": reason}
     record("sign_in", **about)

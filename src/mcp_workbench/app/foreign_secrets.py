@@ -46,7 +46,7 @@ _MIN_FORM_WITH_WORD: Final = 2 * _WORD_BYTES - 1
 # Of short forms: beyond these, one pass leaves out what can be none of them, which takes as long as so many searches.
 MAX_SINGLE_SEARCHES: Final = 150
 _LETTER: Final = rb"[A-Za-z0-9+/=_.~%-]"
-_WORD: Final = re.compile(_LETTER + b"+")
+_WORD_FORM: Final = re.compile(_LETTER + b"+")
 # A server could repeat itself for ever.
 MAX_REPORTS: Final = 100
 
@@ -113,8 +113,8 @@ class _Forms:
         )
         short = [form for form in different if len(form) < _MIN_FORM_WITH_WORD]
         # Keys, base64 and percent-encoding have no other characters, and most of a text is runs that are too short.
-        self._words = [form for form in short if _WORD.fullmatch(form)]
-        self._others = [form for form in short if not _WORD.fullmatch(form)]
+        self._words = [form for form in short if _WORD_FORM.fullmatch(form)]
+        self._others = [form for form in short if not _WORD_FORM.fullmatch(form)]
         self._long_runs: re.Pattern[bytes] | None = None
         if len(self._words) > MAX_SINGLE_SEARCHES:
             self._long_runs = re.compile(b"%b{%d,}" % (_LETTER, min(map(len, self._words))))

@@ -24,7 +24,7 @@ from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
 from mcp_workbench.engine.face.base import STATUS_URI, Face, FaceSettings
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.faces import FACES, JOINING_FACES
-from mcp_workbench.engine.lasting_state import LOCAL, LastingState
+from mcp_workbench.engine.lasting_state import LOCAL_STATE, LastingState
 from mcp_workbench.engine.printable import report_json
 from mcp_workbench.engine.router.lists import FIRST_LIST_PATIENCE, Lists
 from mcp_workbench.engine.router.router import Router
@@ -79,7 +79,7 @@ class Options(Struct, frozen=True, kw_only=True):
     # It ends with the command that it was made for, so nobody can approve its calls from outside.
     ends_with_command: bool = False
     # What other instances of a cluster find when this one has ended.
-    state: LastingState = LOCAL
+    state: LastingState = LOCAL_STATE
     on_opened: tuple[Callable[[View, str], None], ...] = ()
     # Whether searches learn from use, if the configuration does not say; None: they never do.
     learns: bool | None = None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_workbench.team.identity.named_keys import KeysInForce
 
 REVOKED: Final = "the key was revoked"
-LITERAL: Final = (
+LITERAL_SECRET: Final = (
     "a secret of `auth` or `trustedProxy` is written in the configuration itself; refer to it, for example with "
     "`${file:/run/secrets/name}`"
 )
@@ -71,7 +71,7 @@ def fetch_secrets(
         if proxy is not None and value.field[0] == "trustedProxy":
             proxy = replace(proxy, secret=_fetched(value, redactor, warn))
     if any(each.has_literal_secret for each in (*(auth.issuers if auth else ()), proxy) if each):
-        warn(LITERAL)
+        warn(LITERAL_SECRET)
     return auth, proxy
 
 

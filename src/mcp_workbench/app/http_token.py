@@ -23,7 +23,7 @@ from mcp_workbench.errors import ConfigError
 MAX_TOKEN_FILE_BYTES: Final = 64 * 1024
 # 256 bits: impossible to guess.
 TOKEN_BYTES: Final = 32
-FILE_NAME: Final = "http-token"
+HTTP_TOKEN_FILE: Final = "http-token"
 UNPROTECTED: Final = (
     "without a token, every user of this machine, and every program they run, can use your servers as you; "
     "web pages of other origins are still refused"
@@ -97,7 +97,7 @@ def token_path() -> str | None:
     """Return the path of a generated token; None if the user has no home folder."""
     from mcp_workbench.engine.config.state_folder import state_path
 
-    return state_path(FILE_NAME)
+    return state_path(HTTP_TOKEN_FILE)
 
 
 def _known(token: str, path: str) -> HttpToken:

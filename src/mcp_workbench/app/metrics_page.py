@@ -55,8 +55,10 @@ log = logging.getLogger(__name__)
 _MIN_COMPRESSED_BYTES: Final = 1024
 # Scrapes are seconds apart, and compressing half a megabyte takes milliseconds.
 _LEVEL: Final = 1
-_STATES: Final = (*(state.value for state in State), SIGN_IN_NEEDED)
-_NOT_YOURS: Final = b"rules hide servers from some users: these metrics are for the holder of the workbench's token\n"
+_METRIC_STATES: Final = (*(state.value for state in State), SIGN_IN_NEEDED)
+_METRICS_REFUSED: Final = (
+    b"rules hide servers from some users: these metrics are for the holder of the workbench's token\n"
+)
 
 
 class Metrics:
@@ -74,7 +76,7 @@ class Metrics:
 
     def respond_to_caller(self, head: RequestHead) -> PageResponse:
         if head.principal not in OWN_PRINCIPALS and any(facts().has_rules for facts in self._runtime.gateway_facts):
-            return PageResponse(403, b"content-type: text/plain\r\n", _NOT_YOURS)
+            return PageResponse(403, b"content-type: text/plain\r\n", _METRICS_REFUSED)
         return self.respond_to(head)
 
     def respond_to(self, head: RequestHead) -> PageResponse:
@@ -101,7 +103,7 @@ class Metrics:
         return WorkbenchFacts(
             version=full_version(),
             process=own_process(self._started_at),
-            states=_STATES,
+            states=_METRIC_STATES,
             servers=servers,
             known={label for each in gateways for label in each.servers},
             approvals_waiting=sum(each.approvals_waiting for each in gateways),

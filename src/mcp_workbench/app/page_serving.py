@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 PAGE_PORT: Final = 8421
 # As long as a session: tabs that are older have ended in any case.
 PAGE_PORT_LIFETIME: Final = 12 * 3600.0
-_LOOPBACK: Final = "127.0.0.1"
+_PAGE_HOST: Final = "127.0.0.1"
 NO_PAGE: Final = 'its configuration says `"page": false`'
-_PATHS: Final = ("/", "/login", "/logout")
+_PAGE_PATHS: Final = ("/", "/login", "/logout")
 _BELOW: Final = ("/web/", "/api/")
 Connect = Callable[[], list[dict[str, Any]]]
 
@@ -59,7 +59,7 @@ class LazySite:
         self._site: PageSite | None = None
 
     def takes(self, path: str) -> bool:
-        return path in _PATHS or path.startswith(_BELOW)
+        return path in _PAGE_PATHS or path.startswith(_BELOW)
 
     def serve(self, request: SiteRequest, writer: ResponseWriter) -> None:
         self.site.serve(request, writer)
@@ -128,7 +128,7 @@ class OwnPage:
 
     @property
     def address(self) -> str | None:
-        return None if self._server is None else f"http://{_LOOPBACK}:{self._server.port}/"
+        return None if self._server is None else f"http://{_PAGE_HOST}:{self._server.port}/"
 
     async def open(self, port: int, connect: list[dict[str, Any]], *, by: str, may_decide: bool) -> str:
         """An address that signs our own user in, once. `port`: 0 for the usual one. Raises `ConfigError`."""
@@ -186,7 +186,7 @@ class OwnPage:
         def no_session(*_: object, **__: object) -> ServedSession:
             raise AssertionError("nobody is authenticated at this port")
 
-        options = HttpOptions(host=_LOOPBACK, port=port, authenticator=_Nobody())
+        options = HttpOptions(host=_PAGE_HOST, port=port, authenticator=_Nobody())
         return await serve_http(options, no_session, site=self._lazy)
 
     async def close(self) -> None:

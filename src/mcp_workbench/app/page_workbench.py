@@ -36,12 +36,12 @@ from mcp_workbench.engine.economy.costs import definition_tokens
 from mcp_workbench.engine.economy.tokens import tokens
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
-from mcp_workbench.engine.observe.call_figures import BOUNDS, ServerTotals
+from mcp_workbench.engine.observe.call_figures import BUCKET_BOUNDS, ServerTotals
 from mcp_workbench.engine.observe.call_record import CallRecord
 from mcp_workbench.engine.observe.ended_calls import EndedCalls
 from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.session.client_name import client_names
-from mcp_workbench.engine.steps import LOCAL, AnyPassage
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL, AnyPassage
 from mcp_workbench.engine.transport.http.server.authentication import DEFAULT_PRINCIPAL
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import WorkbenchError
@@ -285,7 +285,7 @@ class WorkbenchOnPage:
 
     def _copy(self, each: Connection) -> Json:
         return {
-            "user": LOCAL if each.principal in OWN_PRINCIPALS else each.principal,
+            "user": LOCAL_PRINCIPAL if each.principal in OWN_PRINCIPALS else each.principal,
             "client": ", ".join(client_names(each.traffic.clients.sessions())),
             "folder": each.entry.context.folder,
             "state": state_of(each),
@@ -324,7 +324,7 @@ class WorkbenchOnPage:
                 "arguments": _as_sent(call.whole) if call.whole is not None and is_short else call.arguments,
                 # What `arguments` leaves out: nothing, what is told on request, or what was too large to be kept.
                 "rest": "" if is_short else "kept" if call.whole is not None else "lost",
-                "principal": call.principal or LOCAL,
+                "principal": call.principal or LOCAL_PRINCIPAL,
                 "client": _client(client),
                 "at": call.at,
                 "rule": call.rule,
@@ -467,7 +467,7 @@ class WorkbenchOnPage:
         return {
             **found,
             "log": self._lines(place, MAX_SHOWN_LOG_LINES),
-            "histogram": {"bounds": list(BOUNDS), "counts": counts or [0] * (len(BOUNDS) + 1)},
+            "histogram": {"bounds": list(BUCKET_BOUNDS), "counts": counts or [0] * (len(BUCKET_BOUNDS) + 1)},
             "dayTimes": {"p50": times.quantile(0.5), "p95": times.quantile(0.95)},
             "day": [
                 {"at": each.at, "calls": each.calls, "errors": each.errors, "memory": each.memory}

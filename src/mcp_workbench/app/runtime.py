@@ -20,7 +20,7 @@ from mcp_workbench.engine.catalog.catalog import Catalog, Servers
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.downstream.pool import Pool
-from mcp_workbench.engine.lasting_state import LOCAL as LASTING_LOCAL
+from mcp_workbench.engine.lasting_state import LOCAL_STATE as LASTING_LOCAL
 from mcp_workbench.engine.lasting_state import LastingState
 from mcp_workbench.engine.transport.link import AnswerReceiver
 from mcp_workbench.engine.transport.processes import ProcessTable

@@ -56,9 +56,9 @@ class ServerAccess(ProcessOwner):
     @property
     def own_info(self) -> bytes:
         from mcp_workbench import __version__
-        from mcp_workbench.engine.session.welcome import OWN_NAME, Welcome
+        from mcp_workbench.engine.session.welcome import SHOWN_NAME, Welcome
 
-        return Welcome(OWN_NAME, __version__).info
+        return Welcome(SHOWN_NAME, __version__).info
 
     def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work while everything runs, then end all connections. Errors are raised unchanged."""

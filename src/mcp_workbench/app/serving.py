@@ -45,7 +45,7 @@ DRAIN_DELAY: Final = 5.0
 LAST_ANSWERS_FLUSH_TIMEOUT: Final = 1.0
 # `mcp-workbench status` and following the configuration must not delay the first answer, which is sent well before.
 AFTER_FIRST_ANSWER: Final = 1.0
-UNFINISHED: Final = "the workbench is shutting down; the call was not finished"
+NOT_FINISHED: Final = "the workbench is shutting down; the call was not finished"
 
 
 class Draining(NamedTuple):
@@ -89,7 +89,7 @@ async def serve_stdio(
             await wait_until(lambda: not session.calls or ending.is_urgent, STDIO_DRAIN_TIMEOUT)
             # Calls that have not finished by now are unlikely to end by themselves.
             gateway.runtime.processes.is_hurried = bool(session.calls)
-            session.end(DownstreamError(UNFINISHED))
+            session.end(DownstreamError(NOT_FINISHED))
             await wait_until(lambda: not link.unsent_bytes or ending.is_urgent, LAST_ANSWERS_FLUSH_TIMEOUT)
         finally:
             link.close()
@@ -178,7 +178,7 @@ async def serve_http(
             seconds = HTTP_DRAIN_TIMEOUT if draining.seconds is None else draining.seconds
             await wait_until(lambda: not server.call_count or ending.is_urgent, seconds)
             gateway.runtime.processes.is_hurried = bool(server.call_count)
-            server.fail_all(DownstreamError(UNFINISHED))
+            server.fail_all(DownstreamError(NOT_FINISHED))
         finally:
             if watch is not None:
                 watch.close()

@@ -35,7 +35,7 @@ USE_LOCK_TIMEOUT: Final = 2.0
 _LOCK_INTERVAL: Final = 0.02
 _SECONDS_PER_DAY: Final = 86_400
 _USE_FILE_FORMAT: Final = 1
-FOLDER: Final = "use"
+USE_FOLDER: Final = "use"
 _USE_FILE: Final = re.compile(r"[0-9a-f]{32}\.json(\.lock|\.[0-9]+\.new)?")
 # Of the last ones a client may still be leaving.
 MAX_GONE_HOLDERS: Final = 1000
@@ -125,7 +125,7 @@ def use_file(principal: str, folder: str | None = None) -> str | None:
     if folder is None:
         from mcp_workbench.engine.config.state_folder import state_path
 
-        folder = state_path(FOLDER)
+        folder = state_path(USE_FOLDER)
     if folder is None:
         return None
     if principal in OWN_PRINCIPALS:

@@ -20,9 +20,9 @@ from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.nearest import nearest
 
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]*)")
-_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER_ARGUMENT: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BOOLEANS: Final = {"true": b"true", "yes": b"true", "1": b"true", "false": b"false", "no": b"false", "0": b"false"}
-_FORMS: Final = "write key=value, key:=json for a JSON value, or pass all arguments with --json"
+_ARGUMENT_FORMS: Final = "write key=value, key:=json for a JSON value, or pass all arguments with --json"
 
 
 class Given:
@@ -37,7 +37,7 @@ class Given:
         self.is_json = key.endswith(":")
         self.key = key[:-1] if self.is_json else key
         if not equals or not self.key:
-            raise UsageError(f"`{word}` is not key=value", hint=_FORMS)
+            raise UsageError(f"`{word}` is not key=value", hint=_ARGUMENT_FORMS)
 
 
 def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
@@ -53,7 +53,7 @@ def read_arguments(words: Sequence[str], schema: Schema) -> bytes:
     missing = [name for name in required(schema) if name not in given]
     if missing:
         listed = ", ".join(f"`{name}` ({written_type(known.get(name), schema)})" for name in missing)
-        raise UsageError(f"missing: {listed}", hint=_FORMS)
+        raise UsageError(f"missing: {listed}", hint=_ARGUMENT_FORMS)
     return encode({key: _value(key, ones, known.get(key), schema) for key, ones in given.items()})
 
 
@@ -117,7 +117,9 @@ def _typed(one: Given, schema: object, root: Schema) -> Raw:
             return Raw(found)
     if not allowed or "string" in allowed:
         return Raw(encode(one.text))
-    raise UsageError(f"`{one.key}` must be of type {written_type(schema, root)}, found `{one.text}`", hint=_FORMS)
+    raise UsageError(
+        f"`{one.key}` must be of type {written_type(schema, root)}, found `{one.text}`", hint=_ARGUMENT_FORMS
+    )
 
 
 def _chosen(one: Given, values: Sequence[object]) -> Raw:
@@ -144,7 +146,7 @@ def _document(start: str) -> Callable[[str], bytes | None]:
 # The order matters: if `string` is one of several types, text that parses as another type gets that type.
 _READERS: Final[dict[str, Callable[[str], bytes | None]]] = {
     "integer": lambda text: text.encode() if _INTEGER.fullmatch(text) else None,
-    "number": lambda text: text.encode() if _NUMBER.fullmatch(text) else None,
+    "number": lambda text: text.encode() if _NUMBER_ARGUMENT.fullmatch(text) else None,
     "boolean": lambda text: _BOOLEANS.get(text.lower()),
     "null": lambda text: b"null" if text == "null" else None,
     "array": _document("["),

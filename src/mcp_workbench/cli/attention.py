@@ -21,7 +21,7 @@ MAX_ARGUMENTS_SHOWN: Final = 200
 MAX_HOSTS_SHOWN: Final = 5
 _CRASHED: Final = ("failed", "backoff")
 _DIFFERENCE: Final = "mcp-workbench team lock diff"
-_LOCK: Final = "mcp-workbench team lock creates it; review it before you commit it"
+_NO_LOCK_HINT: Final = "mcp-workbench team lock creates it; review it before you commit it"
 
 
 class Need(Struct, frozen=True):
@@ -93,7 +93,7 @@ def _configuration(status: dict[str, Any]) -> Iterator[Need]:
         do = "" if "hint: " in rejected else "correct the file; it takes effect when you save it"
         yield Need(what, tuple(rejected.splitlines()), do)
     for line in (status.get("lock") or "").splitlines():
-        yield Need(line, do=_LOCK if line.startswith("there is no") else "")
+        yield Need(line, do=_NO_LOCK_HINT if line.startswith("there is no") else "")
 
 
 def _definitions(copies: ServerCopies) -> Iterator[Need]:

@@ -9,20 +9,20 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain
 from mcp_workbench.cli.flags import Command, Parsed, UsageError, columns_text
-from mcp_workbench.cli.usage import COMMANDS, GROUPS, SPELLED, help_of, resolved
+from mcp_workbench.cli.usage import COMMAND_GROUPS, COMMANDS, SPELLED, help_of, resolved
 from mcp_workbench.cli.wrapping import paragraphs, width_of
 from mcp_workbench.engine.nearest import nearest
 from mcp_workbench.errors import ConfigError, WorkbenchError
 
-USAGE = """\
+FIRST_SCREEN = """\
 Usage: mcp-workbench COMMAND [OPTIONS] …
 
 One MCP server in front of many. Clients start `mcp-workbench serve`; the other commands are for people.
 """
 
-_MORE = (
+_MORE_HELP = (
     "mcp-workbench COMMAND --help explains a command with its actions and options, mcp-workbench help TOPIC shows the "
     "documents, mcp-workbench demo walks through a short session, mcp-workbench --version shows the version."
 )
@@ -31,11 +31,11 @@ _MORE = (
 def overview() -> str:
     """Return the list of commands in their groups, one line each."""
     width = width_of(sys.stdout)
-    column = max(len(name) for group in GROUPS.values() for name in group) + 2
-    parts = [paragraphs(USAGE.rstrip(), width)]
-    for title, group in GROUPS.items():
+    column = max(len(name) for group in COMMAND_GROUPS.values() for name in group) + 2
+    parts = [paragraphs(FIRST_SCREEN.rstrip(), width)]
+    for title, group in COMMAND_GROUPS.items():
         parts.append(f"{title}:\n" + columns_text([(name, COMMANDS[name].summary) for name in group], column))
-    parts.append(paragraphs(_MORE, width))
+    parts.append(paragraphs(_MORE_HELP, width))
     return "\n\n".join(parts)
 
 
@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     except ConfigError as error:
         return complain(error.message, error.hint)
     except WorkbenchError as error:
-        return complain(error.message, error.hint, status=FAILED)
+        return complain(error.message, error.hint, status=FAILED_STATUS)
 
 
 def carry_out(command: Command, parsed: Parsed) -> int:
@@ -83,11 +83,11 @@ def carry_out(command: Command, parsed: Parsed) -> int:
 def unknown(word: str) -> int:
     near = nearest(word, [*COMMANDS, "help"], limit=1)
     if near:
-        return complain(f"unknown command `{word}`; did you mean `{near[0]}`?", _HINT)
-    return complain(f"`{word}` is neither a command nor a configuration file", _HINT)
+        return complain(f"unknown command `{word}`; did you mean `{near[0]}`?", _UNKNOWN_COMMAND_HINT)
+    return complain(f"`{word}` is neither a command nor a configuration file", _UNKNOWN_COMMAND_HINT)
 
 
-_HINT = "mcp-workbench --help lists the commands; name a configuration with --config"
+_UNKNOWN_COMMAND_HINT = "mcp-workbench --help lists the commands; name a configuration with --config"
 
 
 def _help(names: Sequence[str]) -> int:

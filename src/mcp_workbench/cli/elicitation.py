@@ -19,12 +19,12 @@ from msgspec.json import decode
 from mcp_workbench.cli.screen import stderr
 from mcp_workbench.engine.economy.prose import clip
 from mcp_workbench.engine.printable import one_line
-from mcp_workbench.team.policy.approval_question import DURATIONS, MEMBER
+from mcp_workbench.team.policy.approval_question import ALLOW_MEMBER, DURATIONS
 
 # The declared capabilities, in the spelling that connections are compared by.
 CAPABILITIES: Final = b'{"elicitation":{"form":{},"url":{}}}'
-DECLINED: Final = {"action": "decline"}
-CANCELLED: Final = {"action": "cancel"}
+DECLINE_ANSWER: Final = {"action": "decline"}
+CANCEL_ANSWER: Final = {"action": "cancel"}
 # Wrong answers to one question before the command is aborted.
 MAX_INPUT_TRIES: Final = 5
 # A prompt that fills the screen would hide who asks.
@@ -77,9 +77,9 @@ class TerminalAsker:
         # the server.
         typed = await self._line("Open this page in a browser? [y/N] ")
         if typed is None:
-            return CANCELLED
+            return CANCEL_ANSWER
         if typed.strip().lower() not in _TRUE:
-            return DECLINED
+            return DECLINE_ANSWER
         import webbrowser
 
         # `webbrowser` waits for browsers that run in the terminal, such as `lynx`.
@@ -95,14 +95,14 @@ class TerminalAsker:
         content: dict[str, object] = {}
         for name, about in fields.items():
             value = await self._field(name, about, is_required=name in required, is_approval=is_approval)
-            if value is DECLINED:
-                return DECLINED
+            if value is DECLINE_ANSWER:
+                return DECLINE_ANSWER
             if value is not None:
                 content[name] = value
         if not fields:
             # A form without fields is a yes-or-no question, and Enter alone is not consent.
             typed = await self._line("Agree? [y/N] ")
-            return {"action": "accept", "content": {}} if (typed or "").strip().lower() in _TRUE else DECLINED
+            return {"action": "accept", "content": {}} if (typed or "").strip().lower() in _TRUE else DECLINE_ANSWER
         return {"action": "accept", "content": content}
 
     async def _field(self, name: str, about: dict[str, Any], *, is_required: bool, is_approval: bool) -> object:
@@ -114,7 +114,7 @@ class TerminalAsker:
             wanted = _expected_of_approval(about) if is_approval else clip(expected(about), _MAX_CHOICES_LENGTH)
             typed = await self._line(f"{title}{wanted}{'' if is_required else '?'}: ")
             if typed is None or (is_approval and typed.strip().lower() in _FALSE):
-                return DECLINED
+                return DECLINE_ANSWER
             if is_approval and typed.strip().lower() in _TRUE:
                 # An approval also offers longer durations; a user who types `y` has agreed to this call only.
                 return "once"
@@ -122,7 +122,7 @@ class TerminalAsker:
                 return field_value(typed.rstrip("\n"), about, is_required=is_required)
             except WrongAnswer as error:
                 self._screen.line((str(error), "warn"), indent=2)
-        return DECLINED
+        return DECLINE_ANSWER
 
     async def _line(self, prompt: str) -> str | None:
         """Return what was typed; None at the end of input. Not in a thread, because Ctrl-C has to end it."""
@@ -163,14 +163,14 @@ def _fields(schema: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], list[obj
 
 def _is_approval(fields: dict[str, dict[str, Any]]) -> bool:
     """Whether it is the question of a rule with `ask`, which people answer with yes or no."""
-    named = choices(fields[MEMBER]) if fields.keys() == {MEMBER} else []
+    named = choices(fields[ALLOW_MEMBER]) if fields.keys() == {ALLOW_MEMBER} else []
     return "once" in named and set(named) <= set(DURATIONS)
 
 
 def _keys(fields: dict[str, dict[str, Any]], required: list[object], *, is_approval: bool) -> str:
     """Return what the keys do in this form."""
     if is_approval:
-        longer = " or ".join(each for each in choices(fields[MEMBER]) if each != "once")
+        longer = " or ".join(each for each in choices(fields[ALLOW_MEMBER]) if each != "once")
         return f"y allows it once{f', {longer} for longer' if longer else ''}; n or Ctrl-D declines."
     effects = []
     if any(name not in required and about.get("default") is None for name, about in fields.items()):

@@ -17,13 +17,13 @@ from mcp_workbench.errors import ConfigError
 T = TypeVar("T")
 
 # Exit statuses; docs/reference/cli.md explains them.
-FAILED: Final = 1
-USAGE: Final = 2
+FAILED_STATUS: Final = 1
+USAGE_STATUS: Final = 2
 
 _COLOURS: Final = {"error": "1;31", "warning": "1;33", "hint": "1;36", "note": "1;36"}
 
 
-def complain(message: str, hint: str | None = None, *, status: int = USAGE) -> int:
+def complain(message: str, hint: str | None = None, *, status: int = USAGE_STATUS) -> int:
     """Report an error and what to do about it. Returns the exit status."""
     text = _labelled("error", message)
     if hint:
@@ -54,7 +54,7 @@ def of_several(chosen: Sequence[T], act: Callable[[T], object]) -> int:
 
 def status_of(failed: int, count: int) -> int:
     """Return the exit status of a command that acted on several items."""
-    return 0 if not failed else USAGE if failed == count else FAILED
+    return 0 if not failed else USAGE_STATUS if failed == count else FAILED_STATUS
 
 
 def warn_if_others_can_read(about: os.stat_result, what: str) -> None:

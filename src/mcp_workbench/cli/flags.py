@@ -42,15 +42,15 @@ class Flag:
         self.short = short
 
 
-HELP: Final = Flag("help", None, "show this help", short="h")
-_USAGE: Final = "Usage: "
+HELP_FLAG: Final = Flag("help", None, "show this help", short="h")
+_USAGE_LABEL: Final = "Usage: "
 
 
 class Parsed:
     """A parsed command line."""
 
     def __init__(self, flags: Sequence[Flag]) -> None:
-        self._flags = {flag.name: flag for flag in (*flags, HELP)}
+        self._flags = {flag.name: flag for flag in (*flags, HELP_FLAG)}
         self._values: dict[str, list[str | None]] = {}
         self.positionals: list[str] = []
         # How many positionals came before `--`; None if there was none.
@@ -130,12 +130,12 @@ class Command:
 
         width = width_of(sys.stdout)
         usage = self.usage.replace(f"\n{self.name} ", f"\n{spelled} ").replace(self.name, spelled, 1)
-        usage = folded(f"mcp-workbench {usage}", width and width - len(_USAGE))
+        usage = folded(f"mcp-workbench {usage}", width and width - len(_USAGE_LABEL))
         # A usage of several lines is aligned with itself, not with the word "Usage".
-        usage = usage.replace("\n", "\n" + " " * len(_USAGE))
+        usage = usage.replace("\n", "\n" + " " * len(_USAGE_LABEL))
         about = paragraphs(self.about.strip(), width)
         more = f"Actions:\n{columns_text(actions)}\n\n" if actions else ""
-        return f"{_USAGE}{usage}\n\n{about}\n\n{more}{options_text([*self.flags, HELP])}"
+        return f"{_USAGE_LABEL}{usage}\n\n{about}\n\n{more}{options_text([*self.flags, HELP_FLAG])}"
 
     def parse(self, arguments: Sequence[str]) -> Parsed:
         """Read the command's arguments. Raises `UsageError`."""
@@ -199,7 +199,7 @@ def parse(
     """Parse `--name value`, `--name=value`, `--switch` and positionals. Raises `UsageError`."""
     parsed = Parsed(flags)
     rest = list(arguments)
-    shorts = {f"-{flag.short}": f"--{flag.name}" for flag in (*flags, HELP) if flag.short}
+    shorts = {f"-{flag.short}": f"--{flag.name}" for flag in (*flags, HELP_FLAG) if flag.short}
     while rest:
         argument = rest.pop(0)
         if argument == "--":

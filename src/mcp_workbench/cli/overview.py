@@ -9,7 +9,7 @@ import os
 
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.server_copies import grouped
-from mcp_workbench.engine.config.choose import FILE_NAME, VARIABLE, choose, own_file
+from mcp_workbench.engine.config.choose import CONFIG_FILE_NAME, CONFIG_VARIABLE, choose, own_file
 from mcp_workbench.engine.config.problems import ConfigProblems
 from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.printable import one_line, plural
@@ -38,7 +38,7 @@ def run() -> int:
 
 def _configuration() -> tuple[str, str]:
     """What is to be said about the configuration, and what to do about it, if anything."""
-    if not os.environ.get(VARIABLE) and own_file() is None and not os.path.lexists(FILE_NAME):
+    if not os.environ.get(CONFIG_VARIABLE) and own_file() is None and not os.path.lexists(CONFIG_FILE_NAME):
         return "no configuration yet", "mcp-workbench init creates one from the servers that your clients have"
     try:
         config = choose(None, None, os.environ).config

@@ -11,7 +11,7 @@ from msgspec import Raw
 from msgspec.json import decode
 
 from mcp_workbench.cli.engine import Engine, ToolClient
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.unlisted_servers import Unlisted, hint_about
@@ -81,14 +81,14 @@ def result_of(
         text = redactor.text(f"[{where}] {error.error.message} (code {error.error.code})")
         servers = _rivals(error.error.data)
         if not servers:
-            return None, complain(text, status=FAILED)
+            return None, complain(text, status=FAILED_STATUS)
         # The advice for agents comes last in the message, and is cut off.
         remedy = f"name the server before it: mcp-workbench call --resource {shlex.quote(servers[0])} URI"
-        return None, complain(text.rpartition("; ")[0], redactor.text(remedy), status=FAILED)
+        return None, complain(text.rpartition("; ")[0], redactor.text(remedy), status=FAILED_STATUS)
     except WorkbenchError as error:
         text = redactor.text(f"[{where}] {error.message}")
         hint = hint_about(error, named)
-        return None, complain(text, hint and redactor.text(hint), status=FAILED)
+        return None, complain(text, hint and redactor.text(hint), status=FAILED_STATUS)
 
 
 def _rivals(data: object) -> list[str]:

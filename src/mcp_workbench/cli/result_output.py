@@ -31,17 +31,17 @@ MAX_TABLE_COLUMNS: Final = 8
 # requires.
 _OSC_8: Final = "\x1b]8;;{}\x1b\\{}\x1b]8;;\x1b\\"
 # Types that the standard library does not know, or knows under another name.
-_SUFFIXES: Final = {"audio/wav": ".wav", "image/webp": ".webp"}
+_FILE_SUFFIXES: Final = {"audio/wav": ".wav", "image/webp": ".webp"}
 # Other addresses are the server's own, and no terminal can open them.
 _OPENED_BY_TERMINALS: Final = ("https://", "http://", "file://")
 Protocol = Literal["kitty", "iterm2"]
 # The kitty protocol transmits chunks of this size.
-_PIECE: Final = 4096
+_KITTY_CHUNK: Final = 4096
 # Larger images are slow, and not what people look at in a terminal.
 MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
 # Seconds, a day: what a terminal cannot show is opened soon, or saved with `--output`.
 IMAGES_KEPT: Final = 86400.0
-_FOLDER: Final = "mcp-workbench-call-"
+_RESULT_FOLDER_PREFIX: Final = "mcp-workbench-call-"
 # VS Code's terminal can too, but only with a setting that the environment does not reveal.
 _ITERM2_PROGRAMS: Final = ("iTerm.app", "WezTerm", "mintty")
 
@@ -138,24 +138,24 @@ def _show_binaries(screen: Screen, binaries: Sequence[Binary]) -> None:
 
 def _folder_for_looking() -> Path:
     """A new private folder. Those of earlier calls are removed once nobody looks at them any more."""
-    for each in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+    for each in Path(tempfile.gettempdir()).glob(f"{_RESULT_FOLDER_PREFIX}*"):
         # What a link leads to is not ours: nothing is removed then.
         with contextlib.suppress(OSError):
             found = each.lstat()
             if is_own(found) and time.time() - found.st_mtime > IMAGES_KEPT:
                 shutil.rmtree(each)
-    return Path(tempfile.mkdtemp(prefix=_FOLDER))
+    return Path(tempfile.mkdtemp(prefix=_RESULT_FOLDER_PREFIX))
 
 
 def _suffix(type: str) -> str:
-    return _SUFFIXES.get(type) or mimetypes.guess_extension(type) or ".bin"
+    return _FILE_SUFFIXES.get(type) or mimetypes.guess_extension(type) or ".bin"
 
 
 def save_all(target: Path, binaries: Sequence[Binary]) -> None:
     """Save the first under the given name and further ones next to it: chart.png, chart-2.wav."""
     for number, binary in enumerate(binaries, 1):
         # Only for further ones: the first has the name that the user gave it.
-        suffix = _SUFFIXES.get(binary.type) or mimetypes.guess_extension(binary.type) or target.suffix
+        suffix = _FILE_SUFFIXES.get(binary.type) or mimetypes.guess_extension(binary.type) or target.suffix
         path = target if number == 1 else target.with_name(f"{target.stem}-{number}{suffix}")
         _write(path, binary.data, binary)
 
@@ -195,7 +195,7 @@ def shown(data: bytes, type: str, environ: Mapping[str, str]) -> bytes | None:
     if type != "image/png":
         # The only format that the kitty protocol decodes itself.
         return None
-    pieces = [encoded[start : start + _PIECE] for start in range(0, len(encoded), _PIECE)]
+    pieces = [encoded[start : start + _KITTY_CHUNK] for start in range(0, len(encoded), _KITTY_CHUNK)]
     written = []
     for number, piece in enumerate(pieces):
         more = int(number < len(pieces) - 1)

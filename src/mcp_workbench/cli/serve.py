@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.http.server.tls import TlsCertificate
     from mcp_workbench.sharing.front.handing_over import Handover
 
-FLAGS = (
+SERVE_FLAGS = (
     Flag("config", "FILE", "the configuration file"),
     Flag(
         "face",
@@ -80,7 +80,7 @@ SERVE = Command(
 Runs the MCP server. MCP clients start it over stdio; with --http it serves any number of them at one address. It is the
 default command: its options can stand without it.
 """,
-    FLAGS,
+    SERVE_FLAGS,
     takes=1,
 )
 

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.json import decode
 
 from mcp_workbench.cli.engine import Engine, Listed, ToolClient, connect
-from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.offer import Offer
@@ -29,7 +29,7 @@ from mcp_workbench.engine.protocol.meta import NO_CAPABILITIES
 from mcp_workbench.engine.protocol.revisions import Era
 from mcp_workbench.engine.run import run
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
-from mcp_workbench.sharing.commands import ASKS, OFFER
+from mcp_workbench.sharing.commands import ASKS_METHOD, OFFER
 from mcp_workbench.sharing.front.copying import SILENCE_TIMEOUT
 from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning, introduce
 from mcp_workbench.sharing.front.line_protocol import ACCEPTED, BORROW, CONTROL, PING_LINE, written_hello
@@ -82,7 +82,7 @@ def reported(failures: Mapping[str, WorkbenchError], redactor: Redactor) -> int:
     """Warn about each failure. Returns the exit status."""
     for place, error in failures.items():
         remark("warning", f"{place}: {redactor.text(error.message.partition(chr(10))[0])}")
-    return FAILED if failures else 0
+    return FAILED_STATUS if failures else 0
 
 
 class ListedThere(Struct):
@@ -158,7 +158,7 @@ class SharedEngine(Engine):
         assert self._client is not None
         # Workbenches of earlier versions do not know this request.
         with contextlib.suppress(RemoteError):
-            await self._client.request(ASKS, {"toolbox": toolbox, "server": server})
+            await self._client.request(ASKS_METHOD, {"toolbox": toolbox, "server": server})
             self.can_ask_next_time = True
 
     async def listed(self, entry: ServerEntry, era: Era = "modern") -> Listed:

@@ -27,8 +27,8 @@ from mcp_workbench.engine.face.opening import opened
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.printable import plural
 
-FORMS: Final = tuple(form.value for form in Form)
-COLUMNS: Final = ("tools", "flat list", *FORMS, "opened")
+FORM_NAMES: Final = tuple(form.value for form in Form)
+COLUMNS: Final = ("tools", "flat list", *FORM_NAMES, "opened")
 # What fewer clients did may be chance; what fewer than most of them needed is not worth its tokens to the others.
 MIN_PINNING_CLIENTS: Final = 5
 MIN_PINNING_SHARE: Final = 0.6
@@ -202,7 +202,7 @@ def rows(report: Report) -> Iterator[Row]:
 
 
 def _numbers(cost: Cost) -> list[int]:
-    return [cost.tools, cost.flat, *(cost.forms[form] for form in FORMS)]
+    return [cost.tools, cost.flat, *(cost.forms[form] for form in FORM_NAMES)]
 
 
 def summary(report: Report) -> list[str]:

@@ -21,7 +21,7 @@ from mcp_workbench.cli.top_view import (
 # A text that is longer finds nothing.
 MAX_FILTER: Final = 60
 # As the terminal sends them, apart from those that are their own name.
-_NAMES: Final = {"k": "up", "j": "down", "\r": "enter", "\n": "enter", "\x1b": "q", "\t": "right"}
+_KEY_NAMES: Final = {"k": "up", "j": "down", "\r": "enter", "\n": "enter", "\x1b": "q", "\t": "right"}
 _BACKSPACES: Final = ("\x7f", "\b")
 
 END_OF_INPUT: Final = "end of input"
@@ -75,7 +75,7 @@ class TopState:
         if self._is_typing:
             self._type(key)
             return None
-        key = _NAMES.get(key, key)
+        key = _KEY_NAMES.get(key, key)
         if self._is_helping:
             self._is_helping = False
         elif key == "?":

@@ -19,18 +19,18 @@ from mcp_workbench.cli.screen import Part, Style
 from mcp_workbench.cli.server_copies import BROKEN, UNUSED, grouped, lacking_in, place_of
 from mcp_workbench.engine.observe.day_ring import HOURS, OUTLINE_STEP_SECONDS
 from mcp_workbench.engine.printable import one_line, plural
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 
 Line = Sequence[Part]
 Look = dict[str, Any]
 Tab = Literal["calls", "log", "copies"]
 TABS: Final[tuple[Tab, ...]] = ("calls", "log", "copies")
 
-_NAME: Final = "SERVER"
+_SERVER_COLUMN: Final = "SERVER"
 _STATE: Final = "STATE"
-_DAY: Final = "LAST DAY"
+_DAY_COLUMN: Final = "LAST DAY"
 # Which columns go first where there is no room for all of them; the name and the state never do.
-_DROPPED: Final = (_DAY, "P50", "MEMORY", "CALLS", "CALLS/S", "P95", "BUSY", "ERRORS")
+_DROPPED_COLUMNS: Final = (_DAY_COLUMN, "P50", "MEMORY", "CALLS", "CALLS/S", "P95", "BUSY", "ERRORS")
 _MIN_NAME_WIDTH: Final = 12
 # Of the plot of a day: fewer columns say nothing, more than one for a quarter of an hour nothing new.
 _MIN_PLOT_WIDTH: Final = 12
@@ -39,12 +39,12 @@ _MAX_PLOT_WIDTH: Final = HOURS * 3600 // OUTLINE_STEP_SECONDS
 _WIDE: Final = 100
 LAST_CALLS: Final = 8
 _BARS: Final = "▁▂▃▄▅▆▇█"
-_REASONS: Final = 3
+_MAX_REASONS: Final = 3
 # Lines of one reason.
 _MAX_WRAPPED_LINES: Final = 3
 LIST_KEYS: Final = "up/down choose  enter look  / filter  s stop  r restart  ? keys  q quit"
 SERVER_KEYS: Final = "tab calls, log, copies  up/down scroll  / filter  s stop  r restart  q back"
-HELP: Final = (
+KEYS_HELP: Final = (
     ("up, down, j, k", "choose a server; scroll"),
     ("page up, page down", "the same by a screen"),
     ("enter", "look at the chosen server: its calls, its log, its copies"),
@@ -65,7 +65,7 @@ _ENDS: Final = {
     "timeout": "timed out",
     "needs_approval": "needs approval",
 }
-_STATES: Final = {"held": "waits for a person or a limit", "waiting": "waits for its server", "sent": "running"}
+_CALL_STATES: Final = {"held": "waits for a person or a limit", "waiting": "waits for its server", "sent": "running"}
 
 
 # How often a server was called in each quarter of an hour of the last day, the latest last, and whether calls failed;
@@ -160,7 +160,7 @@ def server_picture(
     parts = [f"{name} {figures[title]}" for name, title in _FIGURES if figures[title]]
     head: list[Line] = [
         [(row.label, "strong"), "  ", (state, _style_of(state))],
-        *(line for reason in row.reasons[:_REASONS] for line in _wrapped(reason, width, 2, "bad")),
+        *(line for reason in row.reasons[:_MAX_REASONS] for line in _wrapped(reason, width, 2, "bad")),
         *(line for lacking in row.lacking for line in _wrapped(lacking, width, 2, "warn")),
         *_wrapped(", ".join([_counted(look, [row]), *parts]), width, 2),
     ]
@@ -180,8 +180,12 @@ _FIGURES: Final = (("p50", "P50"), ("p95", "P95"), ("busy", "BUSY"), ("calls/s",
 
 
 def help_picture(width: int, height: int) -> list[Line]:
-    longest = max(len(keys) for keys, _ in HELP)
-    lines: list[Line] = [[("Keys", "strong")], [""], *([f"  {keys.ljust(longest)}  {what}"] for keys, what in HELP)]
+    longest = max(len(keys) for keys, _ in KEYS_HELP)
+    lines: list[Line] = [
+        [("Keys", "strong")],
+        [""],
+        *([f"  {keys.ljust(longest)}  {what}"] for keys, what in KEYS_HELP),
+    ]
     lines += [[""], ["Figures count from the time above them; CALLS/S is of the last ten seconds."]]
     return _screen(lines, width, height)
 
@@ -263,15 +267,15 @@ def _table(rows: list[ServerRow], width: int, chosen: int | None) -> tuple[list[
         if any(row.cells[title] for row in rows)
     }
     if any(row.day for row in rows):
-        widths[_DAY] = _MIN_PLOT_WIDTH
-    longest = max(len(_NAME), *(cell_len(one_line(row.label)) for row in rows))
+        widths[_DAY_COLUMN] = _MIN_PLOT_WIDTH
+    longest = max(len(_SERVER_COLUMN), *(cell_len(one_line(row.label)) for row in rows))
     # One long name is no reason to take the figures of all.
     names = min(longest, max(_MIN_NAME_WIDTH, width // 2))
 
     def spare() -> int:
         return width - 2 - names - sum(widths.values()) - len(gap) * len(widths)
 
-    for title in _DROPPED:
+    for title in _DROPPED_COLUMNS:
         if spare() >= 0:
             break
         widths.pop(title, None)
@@ -281,10 +285,10 @@ def _table(rows: list[ServerRow], width: int, chosen: int | None) -> tuple[list[
         widths[_STATE] = min(widths[_STATE], max(room - names, room // 2))
         names = max(_MIN_NAME_WIDTH, room - widths[_STATE])
     names = min(longest, names + max(0, spare()))
-    if _DAY in widths:
-        widths[_DAY] = min(_MAX_PLOT_WIDTH, _MIN_PLOT_WIDTH + spare())
-    titles = gap.join(_padded(title, widths[title], is_text=title in (_STATE, _DAY)) for title in widths)
-    lines: list[Line] = [[(f"  {_padded(_NAME, names)}{gap}{titles}".rstrip(), "dim")]]
+    if _DAY_COLUMN in widths:
+        widths[_DAY_COLUMN] = min(_MAX_PLOT_WIDTH, _MIN_PLOT_WIDTH + spare())
+    titles = gap.join(_padded(title, widths[title], is_text=title in (_STATE, _DAY_COLUMN)) for title in widths)
+    lines: list[Line] = [[(f"  {_padded(_SERVER_COLUMN, names)}{gap}{titles}".rstrip(), "dim")]]
     places = {}
     for number, row in enumerate(rows):
         places[len(lines)] = number
@@ -295,7 +299,7 @@ def _table(rows: list[ServerRow], width: int, chosen: int | None) -> tuple[list[
         ]
         for title, each in widths.items():
             line.append(gap)
-            if title == _DAY:
+            if title == _DAY_COLUMN:
                 line += _plot(row.day, each)
             else:
                 cell = _padded(row.cells[title], each, is_text=title == _STATE)
@@ -331,7 +335,7 @@ def _calls(calls: list[dict[str, Any]], width: int, *, is_of_one: bool = False) 
                 time.strftime("%H:%M:%S", time.localtime(call["at"])),
                 duration(max(0.0, seconds)) if seconds is not None else "",
                 one_line(call.get("client", "")),
-                "" if principal == LOCAL else one_line(principal),
+                "" if principal == LOCAL_PRINCIPAL else one_line(principal),
                 one_line(item if is_of_one else f"{call['toolbox']}/{call['server']}/{item}"),
                 _outcome(call),
             )
@@ -356,7 +360,7 @@ def _calls(calls: list[dict[str, Any]], width: int, *, is_of_one: bool = False) 
 def _outcome(call: dict[str, Any]) -> str:
     """How it ended, if not well, and why; or what it waits for."""
     if call.get("state", "ended") != "ended":
-        return _STATES.get(call["state"], "")
+        return _CALL_STATES.get(call["state"], "")
     if call["end"] == "ok":
         return ""
     said = _ENDS.get(call["end"], call["end"])

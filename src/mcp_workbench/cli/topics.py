@@ -15,27 +15,27 @@ from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.usage import COMMANDS
 from mcp_workbench.engine.nearest import nearest
 
-_PACKAGE: Final = Path(__file__).resolve().parents[1]
+_PACKAGE_FOLDER: Final = Path(__file__).resolve().parents[1]
 # Where the documents for users lie: in the wheel, or in the checkout that the package is run from.
-_FOLDERS: Final = (_PACKAGE / "documents", _PACKAGE.parents[1] / "docs")
-_KINDS: Final = ("start", "guides", "reference")
-_LIST: Final = "topics"
+_FOLDERS: Final = (_PACKAGE_FOLDER / "documents", _PACKAGE_FOLDER.parents[1] / "docs")
+_DOC_GROUPS: Final = ("start", "guides", "reference")
+_LIST_OF_TOPICS: Final = "topics"
 _PICTURE: Final = re.compile(r"!\[[^\]]*\]\([^)]*\)\n*")
-_LINK: Final = re.compile(r"\[([^\[\]]{1,200})\]\((?![a-z]{1,9}:)([^()#\s]{0,200})(?:#[^()\s]{0,200})?\)")
-_COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
+_MARKDOWN_LINK: Final = re.compile(r"\[([^\[\]]{1,200})\]\((?![a-z]{1,9}:)([^()#\s]{0,200})(?:#[^()\s]{0,200})?\)")
+_HTML_COMMENT: Final = re.compile(r"^<!--.*?-->\n", re.MULTILINE | re.DOTALL)
 
 
 def topics() -> dict[str, Path]:
     """Return the documents by the name that people give."""
     folder = next((each for each in _FOLDERS if each.is_dir()), _FOLDERS[0])
-    found = [(kind, path) for kind in _KINDS for path in sorted((folder / kind).glob("*.md"))]
+    found = [(kind, path) for kind in _DOC_GROUPS for path in sorted((folder / kind).glob("*.md"))]
     return {path.stem: path for _, path in found}
 
 
 def named(name: str) -> str:
     """The topic that is meant: `guides/sandbox` is `sandbox`."""
     kind, _, stem = name.rpartition("/")
-    return stem if kind in _KINDS else name
+    return stem if kind in _DOC_GROUPS else name
 
 
 def show(name: str, usage: str = "") -> int:
@@ -43,12 +43,12 @@ def show(name: str, usage: str = "") -> int:
     exit status."""
     found, name = topics(), named(name)
     screen = stdout()
-    if name == _LIST:
+    if name == _LIST_OF_TOPICS:
         rows = [(topic, _title(path)) for topic, path in found.items()]
         screen.line(columns_text(rows), is_whole=True)
         return 0
     if name not in found:
-        near = nearest(name, [*COMMANDS, *found, _LIST], limit=1)
+        near = nearest(name, [*COMMANDS, *found, _LIST_OF_TOPICS], limit=1)
         meant = f"; did you mean `{near[0]}`?" if near else ""
         hint = "mcp-workbench help lists the commands, mcp-workbench help topics the documents"
         return complain(f"unknown command or topic `{name}`{meant}", hint)
@@ -74,7 +74,7 @@ def for_terminal(text: str, known: dict[str, Path]) -> str:
             return label
         return f"`help {stem}`" if label == f"{stem}.md" else f"{label} (`help {stem}`)"
 
-    return _LINK.sub(reference, _PICTURE.sub("", _COMMENT.sub("", text)))
+    return _MARKDOWN_LINK.sub(reference, _PICTURE.sub("", _HTML_COMMENT.sub("", text)))
 
 
 def _title(path: Path) -> str:

@@ -23,7 +23,7 @@ redis.call('EXPIRE', KEYS[2], ARGV[4])
 return {number, redis.call('HGET', KEYS[2], 'mark') or '', redis.call('HGET', KEYS[3], ARGV[3])}
 """
 # ARGV: holder, number, milliseconds, mark.
-_MARK: Final = """
+_MARK_SCRIPT: Final = """
 if redis.call('HGET', KEYS[2], 'number') ~= ARGV[2] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 redis.call('HSET', KEYS[2], 'mark', ARGV[4])
@@ -85,7 +85,7 @@ class Lease:
         self._cipher = cipher
 
     async def mark(self, mark: str) -> bool:
-        return await self._run(_MARK, self._milliseconds, mark)
+        return await self._run(_MARK_SCRIPT, self._milliseconds, mark)
 
     async def finish(self, value: bytes) -> bool:
         sealed = self._cipher.seal(value)

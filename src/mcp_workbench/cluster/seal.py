@@ -67,7 +67,7 @@ class OpenedValue(Struct, frozen=True):
     written: int
 
 
-_FOREIGN: Final = "it was not written with this cluster's key for this place"
+_FOREIGN_KEY: Final = "it was not written with this cluster's key for this place"
 _encode: Final = Encoder().encode
 _decode: Final = Decoder(_Sealed).decode
 
@@ -110,7 +110,7 @@ class Seal:
         try:
             found = _decode(self._decrypted(sealed, place))
         except MsgspecError:
-            raise SealRefused(_FOREIGN) from None
+            raise SealRefused(_FOREIGN_KEY) from None
         if found.expires <= self._now():
             raise Expired("it has expired")
         if (newer := self._seen.get(place, 0) - found.written) > 0:
@@ -138,7 +138,7 @@ class Seal:
         try:
             return self._cipher.decrypt(sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :], place)
         except (InvalidTag, ValueError):
-            raise SealRefused(_FOREIGN) from None
+            raise SealRefused(_FOREIGN_KEY) from None
 
     def _place(self, kind: str, principal: str, hidden: str) -> bytes:
         return _joined((str(self.format), self._cluster, kind, principal, hidden))

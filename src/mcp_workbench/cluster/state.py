@@ -57,7 +57,7 @@ RENEWAL_INTERVAL: Final = 3600.0
 # SealRefused values that are logged each; further ones are counted.
 MAX_REFUSALS_LOGGED: Final = 20
 
-_CHANGED: Final = "changed"
+_CHANGED_TOPIC: Final = "changed"
 _Place = tuple[StateKind, str, str]
 
 
@@ -104,7 +104,7 @@ class ClusterState(LastingState):
         self._read_at: dict[StateKind, bytes | None] = {}
         self._renew_at = 0.0
         self._has_changes = asyncio.Event()
-        self.on_told(_CHANGED, self._on_changed_elsewhere)
+        self.on_told(_CHANGED_TOPIC, self._on_changed_elsewhere)
         self._told = 0
         # Of the server's memory, as it was when a heartbeat was last answered.
         self._epoch: bytes | None = None
@@ -182,7 +182,7 @@ class ClusterState(LastingState):
                 size += len(value or b"")
             told, self._to_tell = self._to_tell[:MAX_BATCH], self._to_tell[MAX_BATCH:]
             commands = [each for place, value in batch.items() for each in self._written(place, value)]
-            told += [(_CHANGED, name.encode()) for name in {kind.name for kind, *_ in batch if kind.is_common}]
+            told += [(_CHANGED_TOPIC, name.encode()) for name in {kind.name for kind, *_ in batch if kind.is_common}]
             commands += [("PUBLISH", self._channel, self._notice(subject, body)) for subject, body in told]
             # A notice is not repeated: whoever was away reads what there is when they are back.
             await self.link.run(commands)

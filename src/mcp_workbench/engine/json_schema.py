@@ -20,7 +20,7 @@ _MAX_REFERENCE_HOPS: Final = 16
 
 # Keywords that hold further schemas: one, a list of them (`items` may be either), or an object of them by name.
 # `default`, `examples`, `const` and `enum` hold data, whatever it looks like.
-_ONE: Final = frozenset(
+_ONE_SCHEMA: Final = frozenset(
     "items additionalItems contains unevaluatedItems additionalProperties unevaluatedProperties propertyNames "
     "not if then else contentSchema".split()
 )
@@ -47,7 +47,7 @@ def schemas_in(keyword: str, value: object) -> Iterator[tuple[str, Schema]]:
     if isinstance(value, dict):
         if keyword in _NAMED:
             yield from ((name, part) for name, part in value.items() if isinstance(part, dict))
-        elif keyword in _ONE:
+        elif keyword in _ONE_SCHEMA:
             yield "", value
     elif isinstance(value, list) and keyword in _MANY:
         yield from (("", part) for part in value if isinstance(part, dict))
@@ -58,7 +58,7 @@ def with_schemas(keyword: str, value: object, change: Callable[[str, Schema], ob
     if isinstance(value, dict):
         if keyword in _NAMED:
             return {name: change(name, part) if isinstance(part, dict) else part for name, part in value.items()}
-        if keyword in _ONE:
+        if keyword in _ONE_SCHEMA:
             return change("", value)
     elif isinstance(value, list) and keyword in _MANY:
         return [change("", part) if isinstance(part, dict) else part for part in value]

@@ -17,7 +17,7 @@ _MAX_NESTING_ROUNDS: Final = 16
 _WORTH_A_ROUND: Final = 8
 _SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NEITHER_BRACKETS_NOR_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
-_RUN: Final = re.compile(rb"\[+|\]+")
+_SQUARE_BRACKETS: Final = re.compile(rb"\[+|\]+")
 
 
 def is_nested_deeper(text: bytes, levels: int = MAX_NESTING) -> bool:
@@ -35,7 +35,7 @@ def is_nested_deeper(text: bytes, levels: int = MAX_NESTING) -> bool:
         depth += 1
         if before - len(left) < before // _WORTH_A_ROUND:
             break
-    for run in _RUN.findall(left):
+    for run in _SQUARE_BRACKETS.findall(left):
         depth += len(run) if run.startswith(b"[") else -len(run)
         if depth > levels:
             return True

@@ -9,7 +9,7 @@ import re
 from typing import Any, Final
 
 # Colours and cursor movements (CSI), titles and links (OSC), and shorter sequences.
-_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_TERMINAL_SEQUENCES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
 
 def visible(text: str) -> str:
@@ -40,7 +40,7 @@ def plain(line: str) -> str:
     """A line as a terminal would finally show it, without colours, for models and for output without a terminal."""
     if line.isprintable():
         return line
-    shown = _ESCAPES.sub("", line)
+    shown = _TERMINAL_SEQUENCES.sub("", line)
     # Progress bars overwrite what comes before a carriage return.
     return visible(next((part for part in reversed(shown.split("\r")) if part.strip()), ""))
 

@@ -14,9 +14,9 @@ from mcp_workbench.engine.portable_os import is_own, user_id
 # The shared workbench's socket, the lock it holds while it runs, the file by which `up` requests it, and the port of
 # its page while that is open.
 SOCKET = "shared.sock"
-LOCK = "shared.lock"
-WANTED = "shared.up"
-PAGE = "shared.page"
+LOCK_FILE = "shared.lock"
+WANTED_FILE = "shared.up"
+PAGE_FILE = "shared.page"
 # `sun_path` has 108 bytes on Linux and 104 on macOS, including the terminating zero.
 MAX_SOCKET_PATH_BYTES = 103
 # In the environment of servers and their children: the configurations served by the outer workbenches. Serving one of
@@ -24,7 +24,7 @@ MAX_SOCKET_PATH_BYTES = 103
 WITHIN = "MCP_WORKBENCH_WITHIN"
 # In the environment of a process that was started, by `exec`, for a client that has been served until now: the
 # descriptor of a file that has what is known about it.
-CLIENT = "MCP_WORKBENCH_CLIENT"
+CLIENT_VARIABLE = "MCP_WORKBENCH_CLIENT"
 # For a person who starts a server by hand and waits for it to do something.
 ON_TERMINAL = (
     "this terminal is the MCP client now: what you type is read as JSON-RPC. Ctrl-D or Ctrl-C ends it; "

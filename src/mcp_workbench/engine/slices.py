@@ -18,10 +18,10 @@ SLICE_BYTES: Final = 1 << 20
 MAX_SLICE_TRIES: Final = 8
 # How far back from the end of a slice these are searched for.
 _END_SEARCH_BYTES: Final = 1 << 16
-_OPENING: Final = re.compile(rb"\s*\[")
-_CLOSING: Final = re.compile(rb"\]\s*\Z")
+_ARRAY_START: Final = re.compile(rb"\s*\[")
+_ARRAY_END: Final = re.compile(rb"\]\s*\Z")
 # The boundary between two objects, in the array or nested deeper.
-_BETWEEN: Final = re.compile(rb"\}\s*,\s*(?=\{)")
+_OBJECT_BOUNDARY: Final = re.compile(rb"\}\s*,\s*(?=\{)")
 
 Element = TypeVar("Element")
 
@@ -37,15 +37,15 @@ def sliced(
     if len(view) <= 2 * size:
         yield decode(bytes(view))
         return
-    opening = _OPENING.match(view)
-    closing = _CLOSING.search(view, max(0, len(view) - _END_SEARCH_BYTES))
+    opening = _ARRAY_START.match(view)
+    closing = _ARRAY_END.search(view, max(0, len(view) - _END_SEARCH_BYTES))
     if opening is None or closing is None:
         yield decode(bytes(view))
         return
     at, end, window = opening.end(), closing.start(), size
     while end - at > window:
         edge = at + window
-        places = list(_BETWEEN.finditer(view, max(at, edge - _END_SEARCH_BYTES), edge))
+        places = list(_OBJECT_BOUNDARY.finditer(view, max(at, edge - _END_SEARCH_BYTES), edge))
         for place in reversed(places[-MAX_SLICE_TRIES:]):
             try:
                 found = decode(_array(view[at : place.start() + 1]))

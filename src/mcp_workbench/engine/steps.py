@@ -36,7 +36,7 @@ MAX_SEARCHED_ANSWER_BYTES: Final = 8 * 1024
 _EDGE: Final = 4096
 # Over stdio there is one user, the one who started us, whose principal is the empty string. Rules, reports and the
 # audit use this name.
-LOCAL: Final = "local"
+LOCAL_PRINCIPAL: Final = "local"
 
 EndKind = Literal["result", "error", "cancelled"]
 # What lies behind an answer that a face shows as a result: the server's JSON-RPC error, its silence, or its absence.
@@ -361,7 +361,7 @@ class EventRecorder(Protocol):
 def origin_of(request: GuardedRequest) -> dict[str, str | int]:
     """Who makes a request, from where, and for what, as fields of an event (`EventRecorder`)."""
     return {
-        "principal": request.principal or LOCAL,
+        "principal": request.principal or LOCAL_PRINCIPAL,
         "peer": request.peer,
         "client": request.client.decode(errors="replace"),
         "session": request.session,

@@ -36,9 +36,9 @@ MAX_WARM_WORKERS: Final = 2
 WARM_WORKER_LIFETIME: Final = 60.0
 # What a program may hand to a call or answer with.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-NOT_INSTALLED: Final = "programs need `pydantic-monty`"
-HINT: Final = package_hint("pydantic-monty")
-_SEALED: Final = SandboxConfig(profile="sealed")
+NO_MONTY: Final = "programs need `pydantic-monty`"
+NO_INTERPRETER_HINT: Final = package_hint("pydantic-monty")
+_WORKER_SANDBOX: Final = SandboxConfig(profile="sealed")
 CANNOT_SEAL: Final = "`programs` is on, and the sandbox that programs run in cannot be enforced"
 SEAL_HINT: Final = (
     "programs need a Linux with Landlock and seccomp, or bubblewrap (`apt install bubblewrap`), or macOS; "
@@ -49,9 +49,9 @@ SEAL_HINT: Final = (
 def why_not() -> DownstreamError | None:
     """Why no program can run here. Starts nothing."""
     if not programs.is_installed():
-        return DownstreamError(programs.NO_INTERPRETER, hint=HINT)
+        return DownstreamError(programs.NO_INTERPRETER, hint=NO_INTERPRETER_HINT)
     # What it may read depends on paths; what can be enforced does not.
-    sandbox = decide(_SEALED, _described({}, ()), Machine("", "", (), lambda path: None))
+    sandbox = decide(_WORKER_SANDBOX, _described({}, ()), Machine("", "", (), lambda path: None))
     try:
         choose(sandbox, capabilities())
     except DownstreamError as error:
@@ -189,7 +189,7 @@ class ProgramPool:
         )
         home = environ.get("HOME") or os.path.expanduser("~")
         # Looks at folders, which may be on a disk that hangs.
-        enforced = await aside(lambda: enforce(decide(_SEALED, described, this_machine(home))))
+        enforced = await aside(lambda: enforce(decide(_WORKER_SANDBOX, described, this_machine(home))))
         if not means.processes.is_prepared:
             means.reap_strays_when_they_end()
         worker = Worker(principal)
@@ -211,7 +211,7 @@ class ProgramPool:
             said = "; ".join(worker.link.stderr_lines(3))
             self.end(worker)
             if "pydantic_monty" in said:
-                raise DownstreamError(NOT_INSTALLED, hint=HINT) from None
+                raise DownstreamError(NO_MONTY, hint=NO_INTERPRETER_HINT) from None
             raise DownstreamError(f"the interpreter of programs does not start: {said or 'it says nothing'}") from None
         except asyncio.CancelledError:
             self.end(worker)

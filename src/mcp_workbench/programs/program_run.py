@@ -26,7 +26,7 @@ from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.router.call_list import LARGE_TO_READ, make_call, origin_of_call
 from mcp_workbench.engine.router.routed_call import InnerCall, RoutedCall
 from mcp_workbench.engine.router.router import Router
-from mcp_workbench.engine.steps import LOCAL, Passage
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL, Passage
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.programs.program_pool import ProgramPool, Worker, WorkerEnded
 
@@ -49,7 +49,7 @@ _MAX_NAMED_TOOLS_DONE: Final = 8
 # Of the line that an error is about.
 _MAX_TOLD_SOURCE: Final = 200
 # What to do instead of what the interpreter does not know.
-_INSTEAD: Final = {
+_SUBSTITUTES: Final = {
     "yield": "append to a list and return it",
     "'del'": "assign None, or build a new value without it",
     "cannot suspend": "make calls in a loop or a comprehension, not in a function for `map`, `filter` or `sorted`",
@@ -180,7 +180,7 @@ class ProgramRun:
             info, peer = self._call.introduction
             recorder(
                 "program",
-                principal=self._call.view.principal or LOCAL,
+                principal=self._call.view.principal or LOCAL_PRINCIPAL,
                 peer=peer,
                 client=info.decode(errors="replace"),
                 program=self.id,
@@ -344,7 +344,7 @@ class ProgramRun:
             case "crash":
                 cause = f"the interpreter crashed: {message}"
             case _:
-                instead = next((text for word, text in _INSTEAD.items() if word in message), "")
+                instead = next((text for word, text in _SUBSTITUTES.items() if word in message), "")
                 cause = f"{message.replace('The monty syntax parser does not yet support', 'no support for')}"
                 cause += f"; {instead}" if instead else ""
         return "\n".join(filter(None, (self._named(error.get("line")), cause)))

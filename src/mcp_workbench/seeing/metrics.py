@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from mcp_workbench.engine.lasting_state import StateHealth
-from mcp_workbench.engine.observe.call_figures import BOUNDS, OTHER, CallFigures, Histogram, ItemFigures, Label
+from mcp_workbench.engine.observe.call_figures import BUCKET_BOUNDS, OTHER, CallFigures, Histogram, ItemFigures, Label
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -30,7 +30,7 @@ _ERROR_TYPES: Final = {
 }
 # The place of what is about no server.
 _NOWHERE: Final = ("", "")
-_LE: Final = (*map(repr, BOUNDS), "+Inf")
+_LE: Final = (*map(repr, BUCKET_BOUNDS), "+Inf")
 
 
 class ServerFacts(NamedTuple):

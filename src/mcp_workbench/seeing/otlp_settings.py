@@ -20,8 +20,8 @@ TRACES_PATH: Final = "/v1/traces"
 DEFAULT_TIMEOUT: Final = 10.0
 MAX_TIMEOUT: Final = 60.0
 SERVICE: Final = "mcp-workbench"
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_PREFIX: Final = "OTEL_EXPORTER_OTLP_"
+_LOCAL_COLLECTORS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_OTLP_PREFIX: Final = "OTEL_EXPORTER_OTLP_"
 
 
 class OtlpSettings(Struct, frozen=True, kw_only=True):
@@ -84,9 +84,9 @@ def settings_of(
 
 def _endpoint(environ: Mapping[str, str]) -> str:
     """The address from the variables; empty if they have none. The one for all signals gets the path of traces."""
-    if of_traces := environ.get(_PREFIX + "TRACES_ENDPOINT", "").strip():
+    if of_traces := environ.get(_OTLP_PREFIX + "TRACES_ENDPOINT", "").strip():
         return of_traces
-    base = environ.get(_PREFIX + "ENDPOINT", "").strip()
+    base = environ.get(_OTLP_PREFIX + "ENDPOINT", "").strip()
     return base and base.rstrip("/") + TRACES_PATH
 
 
@@ -110,7 +110,7 @@ class _Variables:
 
     def of_traces(self, name: str) -> str:
         """The one for traces wins over the one for all signals."""
-        return self._get(f"{_PREFIX}TRACES_{name}") or self._get(_PREFIX + name)
+        return self._get(f"{_OTLP_PREFIX}TRACES_{name}") or self._get(_OTLP_PREFIX + name)
 
     def pairs(self, text: str) -> dict[str, str]:
         """`name=value,name=value`, with values as in addresses."""
@@ -136,7 +136,7 @@ class _Variables:
     def is_compressed(self, host: str) -> bool:
         """Unless said otherwise, what leaves this machine is."""
         compression = self.of_traces("COMPRESSION")
-        return compression == "gzip" if compression else host not in _LOOPBACK
+        return compression == "gzip" if compression else host not in _LOCAL_COLLECTORS
 
     def sampler(self) -> Sampler:
         name, text = self._get("OTEL_TRACES_SAMPLER") or "parentbased_always_on", self._get("OTEL_TRACES_SAMPLER_ARG")

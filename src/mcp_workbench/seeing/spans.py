@@ -18,19 +18,19 @@ from msgspec.json import encode
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR
 from mcp_workbench.seeing.trace_context import TraceContext
 
-SCOPE: Final = "mcp-workbench"
+SPAN_SCOPE: Final = "mcp-workbench"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
 # Of the value of an attribute: names come from clients.
 MAX_VALUE: Final = 1024
 # Descriptions of calls that are kept in JSON. Most clients use the same few tools.
 MAX_REMEMBERED: Final = 1024
-_SERVER, _CLIENT, _ERROR = 2, 3, 2
+_SERVER_KIND, _CLIENT_KIND, _ERROR_STATUS = 2, 3, 2
 # *Span flags* of OTLP: whether the parent is in another process is known, and it is.
-_KNOWN_WHERE, _ELSEWHERE = 0x100, 0x200
+_KNOWN_WHERE, _REMOTE_PARENT_FLAGS = 0x100, 0x200
 # Codes that say that the server failed, and not that it was asked for something wrong.
 _SERVER_ERRORS: Final = range(-32099, -31999)
-_TOOL: Final = "tools/call"
-_PROMPT: Final = "prompts/get"
+_TOOL_METHOD: Final = "tools/call"
+_PROMPT_METHOD: Final = "prompts/get"
 
 
 class CallOutcome(NamedTuple):
@@ -96,7 +96,7 @@ def encode_spans(calls: Iterable[TracedCall], resource: Mapping[str, str], versi
     tool: the encoder is asked once for that."""
     head = b'{"resourceSpans":[{"resource":{"attributes":[%b]},"scopeSpans":[{"scope":%b,"schemaUrl":%b,"spans":[' % (
         _attributes(resource),
-        encode({"name": SCOPE, "version": version}),
+        encode({"name": SPAN_SCOPE, "version": version}),
         encode(SCHEMA_URL),
     )
     pieces = [head]
@@ -118,28 +118,28 @@ def _write_spans(call: TracedCall, pieces: list[bytes]) -> None:
         state = b',"traceState":' + _text(parent.state) if parent is not None and parent.state else b""
     flags = call.flags & 0xFF | _KNOWN_WHERE
     pieces += (
-        _TRACE_ID, trace_id, _SPAN_ID, call.span_id, _STARTED, arrived, _ENDED, ended,
-        _FLAGS[flags if parent is None else flags | _ELSEWHERE], state, more,
-        _served(subject, call.outcome, call.rule), _request_id(call.request_id), _CALL_ID, id, _END,
+        _TRACE_ID, trace_id, _SPAN_ID, call.span_id, _START_TIME, arrived, _END_TIME, ended,
+        _FLAGS_MEMBERS[flags if parent is None else flags | _REMOTE_PARENT_FLAGS], state, more,
+        _served(subject, call.outcome, call.rule), _request_id(call.request_id), _CALL_ID, id, _SPAN_END,
     )  # fmt: skip
     if call.sent is not None:
         sent = arrived if call.sent == call.arrived else b"%d" % (epoch + int(call.sent * 1e9))
         pieces += (
-            _TRACE_ID, trace_id, _SPAN_ID, call.client_span_id, _STARTED, sent, _ENDED, ended,
-            _FLAGS[flags], state, _PARENT_ID, call.span_id,
-            _sent(subject, call.server_outcome), b'"%d"' % call.wire_id, _CALL_ID, id, _END,
+            _TRACE_ID, trace_id, _SPAN_ID, call.client_span_id, _START_TIME, sent, _END_TIME, ended,
+            _FLAGS_MEMBERS[flags], state, _PARENT_ID, call.span_id,
+            _sent(subject, call.server_outcome), b'"%d"' % call.wire_id, _CALL_ID, id, _SPAN_END,
         )  # fmt: skip
 
 
 _TRACE_ID: Final = b',{"traceId":"'
 _SPAN_ID: Final = b'","spanId":"'
-_STARTED: Final = b'","startTimeUnixNano":"'
-_ENDED: Final = b'","endTimeUnixNano":"'
-_FLAGS: Final = tuple(b'","flags":%d' % flags for flags in range(2 * _ELSEWHERE))
+_START_TIME: Final = b'","startTimeUnixNano":"'
+_END_TIME: Final = b'","endTimeUnixNano":"'
+_FLAGS_MEMBERS: Final = tuple(b'","flags":%d' % flags for flags in range(2 * _REMOTE_PARENT_FLAGS))
 _PARENT_ID: Final = b',"parentSpanId":"'
 _REQUEST_ID: Final = b',{"key":"jsonrpc.request.id","value":{"stringValue":'
 _CALL_ID: Final = b'}},{"key":"workbench.call.id","value":{"intValue":"'
-_END: Final = b'"}}]}'
+_SPAN_END: Final = b'"}}]}'
 
 
 def _about_request(call: TracedCall) -> bytes:
@@ -155,7 +155,7 @@ def _about_request(call: TracedCall) -> bytes:
         more += b',"links":[{"traceId":"%032x","spanId":"%016x","flags":%d}]' % (
             trace_id,
             span_id,
-            flags | _KNOWN_WHERE | _ELSEWHERE,
+            flags | _KNOWN_WHERE | _REMOTE_PARENT_FLAGS,
         )
     return more
 
@@ -164,20 +164,20 @@ def _about_request(call: TracedCall) -> bytes:
 def _served(subject: CallSubject, outcome: CallOutcome, rule: str) -> bytes:
     """The members that are the same for many calls, up to the id of the request."""
     own = {"mcp.protocol.version": subject.version, **_peer(subject.peer), "workbench.rule": rule}
-    return _alike(_SERVER, subject, outcome, own)
+    return _alike(_SERVER_KIND, subject, outcome, own)
 
 
 @lru_cache(MAX_REMEMBERED)
 def _sent(subject: CallSubject, outcome: CallOutcome) -> bytes:
     own = {"mcp.protocol.version": subject.server_version, **_destination(subject.url)}
     # After the id of the parent.
-    return b'"' + _alike(_CLIENT, subject, outcome, own)
+    return b'"' + _alike(_CLIENT_KIND, subject, outcome, own)
 
 
 def _alike(kind: int, subject: CallSubject, outcome: CallOutcome, own: Mapping[str, str | int | None]) -> bytes:
     method, item = subject.method, subject.item
-    name = f"{method} {item}" if method in (_TOOL, _PROMPT) and item else method
-    status = b',"status":{"code":%d}' % _ERROR if is_error(outcome, is_server=kind == _SERVER) else b""
+    name = f"{method} {item}" if method in (_TOOL_METHOD, _PROMPT_METHOD) and item else method
+    status = b',"status":{"code":%d}' % _ERROR_STATUS if is_error(outcome, is_server=kind == _SERVER_KIND) else b""
     attributes = _attributes({**_common(subject, outcome), **own})
     return b',"name":%b,"kind":%d%b,"attributes":[%b%b' % (_text(name), kind, status, attributes, _REQUEST_ID)
 
@@ -198,9 +198,9 @@ def _common(subject: CallSubject, outcome: CallOutcome) -> dict[str, str | int |
         "mcp.method.name": method,
         "error.type": outcome.error_type,
         "rpc.response.status_code": None if outcome.code is None else str(outcome.code),
-        "gen_ai.operation.name": "execute_tool" if method == _TOOL else None,
-        "gen_ai.tool.name": item if method == _TOOL else None,
-        "gen_ai.prompt.name": item if method == _PROMPT else None,
+        "gen_ai.operation.name": "execute_tool" if method == _TOOL_METHOD else None,
+        "gen_ai.tool.name": item if method == _TOOL_METHOD else None,
+        "gen_ai.prompt.name": item if method == _PROMPT_METHOD else None,
         "mcp.resource.uri": item if method.startswith("resources/") else None,
         "workbench.toolbox": subject.toolbox,
         "workbench.server": subject.server,

@@ -22,7 +22,7 @@ _CHANCES: Final = 1 << 53
 _NOT_ZERO: Final = 1 << 64 | 1
 # W3C, *Trace Context*: what any vendor has to be able to pass on; longer ones are not repeated in spans.
 MAX_TRACE_STATE: Final = 512
-_FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
 # Seeded by the system, and far quicker than asking it for each id.
 _random: Final = Random(SystemRandom().getrandbits(256))
 
@@ -66,7 +66,7 @@ def read_context(meta: bytes) -> TraceContext | None:
 
 def parse_traceparent(text: str) -> TraceContext | None:
     """Read the value of `traceparent`; of a later version, what this one knows."""
-    form = _FORM.fullmatch(text)
+    form = _TRACEPARENT.fullmatch(text)
     if form is None:
         return None
     version, trace_id, span_id, flags, rest = form.groups()

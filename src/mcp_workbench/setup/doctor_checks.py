@@ -41,7 +41,7 @@ WHERE_FROM: Final = {
     "go": "install Go (go.dev)",
     "cargo": "install Rust (rustup.rs)",
 }
-_ELSEWHERE: Final = "install it, or give its full path as `command`"
+_INSTALL_IT: Final = "install it, or give its full path as `command`"
 
 
 def missing_program(server: ServerConfig, subject: Examined) -> str | None:
@@ -72,7 +72,7 @@ def programs(subject: Examined) -> list[Diagnosis]:
             "error",
             "programs",
             f"the program `{program}` is missing, which {_listed(labels)} {'needs' if len(labels) == 1 else 'need'}",
-            WHERE_FROM.get(program, _ELSEWHERE),
+            WHERE_FROM.get(program, _INSTALL_IT),
         )
         for program, labels in missing.items()
     ]
@@ -120,7 +120,7 @@ def keychain(subject: Examined) -> list[Diagnosis]:
         # Whether the entry exists does not matter: a keychain that is locked or missing fails either way.
         system.get(system.SERVICE, "doctor", os.environ)
     except system.KeychainUnusable as error:
-        if isinstance(error, system.ABSENT):
+        if isinstance(error, system.NO_KEYCHAIN):
             needs = {label: names for label, names in needs.items() if not all(map(_is_in_file, names))}
         if not needs and not is_for_sign_ins:
             return []

@@ -22,7 +22,7 @@ from mcp_workbench.setup.file_replacement import write_whole
 # Members that hold others, which a user may have added to.
 NESTED: Final = ("env", "headers")
 BOTH: Final = "both"
-_FOLDER: Final = "imported"
+_IMPORTED_FOLDER: Final = "imported"
 # Thousands of servers; anything larger is not ours.
 _MAX_RECORD_BYTES: Final = 4 << 20
 
@@ -151,6 +151,6 @@ def write_record(
 
 
 def _path(target: str) -> str | None:
-    folder = state_path(_FOLDER)
+    folder = state_path(_IMPORTED_FOLDER)
     name = hashlib.sha256(os.path.realpath(target).encode(errors="surrogateescape")).hexdigest()[:32]
     return None if folder is None else os.path.join(folder, f"{name}.json")

@@ -35,7 +35,7 @@ from mcp_workbench.setup.own_configuration import servers_written
 from mcp_workbench.signin.secrets import dotenv
 
 _CACHED_PROGRAM: Final = re.compile(r"/(archive-v\d+|environments-v\d+|pipx/\.cache|\.cache/pipx)/")
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+_NAMED_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 # What Gemini CLI removes from the environment of servers.
 _LOOKS_SECRET: Final = re.compile("TOKEN|KEY|SECRET|PASSWORD|AUTH|CREDENTIAL", re.IGNORECASE)
 
@@ -231,7 +231,7 @@ def withheld_variables(client: Client, config: str) -> list[str]:
     for toolbox, box in toolboxes.items():
         for name, server in box.servers.items():
             own: set[str] = set().union(*map(_variables_of_file, server.env_files))
-            found = _VARIABLE.findall(json.dumps(written[toolbox][name], ensure_ascii=False))
+            found = _NAMED_VARIABLE.findall(json.dumps(written[toolbox][name], ensure_ascii=False))
             names |= dict.fromkeys(variable for variable in found if variable not in own)
     if client.environment == "cleared":
         return [name for name in names if name not in server_environment(dict.fromkeys(names, "x"), (), {})]

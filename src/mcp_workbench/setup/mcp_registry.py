@@ -39,7 +39,7 @@ _MAX_REGISTRY_PAGES: Final = 10
 _API_VERSIONS: Final = ("v0.1", "v0")
 _OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
 _PUBLISHERS: Final = "io.modelcontextprotocol.registry/publisher-provided"
-_INSTEAD: Final = "check the network, or pass a server.json, an address or a command instead"
+_WITHOUT_REGISTRY: Final = "check the network, or pass a server.json, an address or a command instead"
 
 
 class Candidate(Struct, frozen=True):
@@ -123,7 +123,7 @@ def _answering(registry: str) -> Iterator[None]:
         yield
     except (msgspec.MsgspecError, RecursionError, LookupError, TypeError, AttributeError):
         raise DownstreamError(
-            f"the registry `{registry}` answered something else than servers", hint=_INSTEAD
+            f"the registry `{registry}` answered something else than servers", hint=_WITHOUT_REGISTRY
         ) from None
 
 
@@ -178,7 +178,7 @@ def _recorded(registry: str) -> list[Any] | None:
                 listed += _page(registry, content)[0] if "servers" in described else [described]
     except OSError as error:
         why = error.strerror or str(error)
-        raise DownstreamError(f"the registry `{registry}` cannot be read: {why}", hint=_INSTEAD) from None
+        raise DownstreamError(f"the registry `{registry}` cannot be read: {why}", hint=_WITHOUT_REGISTRY) from None
     return listed
 
 
@@ -212,11 +212,11 @@ def _answer(registry: str, address: str) -> bytes | None:
         status, content = run(within_time())
     except OSError as error:
         why = str(error) or "timed out"
-        raise DownstreamError(f"the registry `{registry}` cannot be reached: {why}", hint=_INSTEAD) from None
+        raise DownstreamError(f"the registry `{registry}` cannot be reached: {why}", hint=_WITHOUT_REGISTRY) from None
     if status == 404:
         return None
     if status != 200:
-        raise DownstreamError(f"the registry `{registry}` answered with status {status}", hint=_INSTEAD)
+        raise DownstreamError(f"the registry `{registry}` answered with status {status}", hint=_WITHOUT_REGISTRY)
     if len(content) > MAX_REGISTRY_ANSWER_BYTES:
         raise DownstreamError(
             f"the registry `{registry}` answered with more than {MAX_REGISTRY_ANSWER_BYTES // 1024**2} MiB"

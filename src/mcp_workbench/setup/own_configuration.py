@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 from msgspec import Struct
 
 from mcp_workbench.engine.config import model, trust
-from mcp_workbench.engine.config.choose import FILE_NAME, VARIABLE, choose, own_file, user_folder
+from mcp_workbench.engine.config.choose import CONFIG_FILE_NAME, CONFIG_VARIABLE, choose, own_file, user_folder
 from mcp_workbench.engine.config.jsonc_edit import parsed as parsed_json
 from mcp_workbench.engine.config.jsonc_edit import remove_member, set_member
 from mcp_workbench.engine.config.load import parse, read
@@ -40,7 +40,7 @@ class OwnConfiguration(Struct):
 
     @property
     def is_plain(self) -> bool:
-        return self.root != model.TOOLBOXES
+        return self.root != model.TOOLBOXES_ROOT
 
     def server(self, name: str) -> tuple[str, str]:
         """Return toolbox and name of the server that `server` or `toolbox/server` names. Raises `ConfigError`."""
@@ -104,15 +104,15 @@ class OwnConfiguration(Struct):
 def own_configuration(path: str | None, *, makes: bool, warn: Callable[[str], None]) -> OwnConfiguration:
     """Return the configuration that is named or in use; with `makes`, the one to create if there is none. Raises
     `ConfigError`."""
-    named = path or os.environ.get(VARIABLE)
-    if makes and not named and own_file() is None and not os.path.lexists(FILE_NAME):
+    named = path or os.environ.get(CONFIG_VARIABLE)
+    if makes and not named and own_file() is None and not os.path.lexists(CONFIG_FILE_NAME):
         folder = user_folder()
         if folder is None:
             raise ConfigError("there is no folder for your settings", hint="set `HOME`, or name a file with --config")
         # The first `add` creates the file that `serve` finds by default.
-        return OwnConfiguration(os.path.join(folder, FILE_NAME), None, model.TOOLBOXES, {})
+        return OwnConfiguration(os.path.join(folder, CONFIG_FILE_NAME), None, model.TOOLBOXES_ROOT, {})
     # Only the user's own file may still lack servers; a project's must already be valid.
-    user_file = named or (None if os.path.lexists(FILE_NAME) else own_file())
+    user_file = named or (None if os.path.lexists(CONFIG_FILE_NAME) else own_file())
     if makes and user_file and (empty := _without_servers(user_file)):
         return empty
     choice = choose(path, None, os.environ)
@@ -122,7 +122,7 @@ def own_configuration(path: str | None, *, makes: bool, warn: Callable[[str], No
     content = read(path)
     document = _document(content, path)
     root = _root_of(document)
-    if root != model.TOOLBOXES and (
+    if root != model.TOOLBOXES_ROOT and (
         others := [key for key in document if key != root and key not in model.WorkbenchConfig.SETTINGS]
     ):
         # Programs that keep more than servers in a file rewrite it whenever they like.
@@ -143,13 +143,13 @@ def _without_servers(path: str) -> OwnConfiguration | None:
         return None
     if not isinstance(document, dict):
         return None
-    roots = [each for each in (model.TOOLBOXES, *model.PLAIN_ROOTS) if each in document]
+    roots = [each for each in (model.TOOLBOXES_ROOT, *model.PLAIN_ROOTS) if each in document]
     if any(document[root] != {} for root in roots):
         return None
     registry = document.get("registry")
     toolboxes = _servers_in(document) if roots else {}
     known = _registry_of(registry, path) if isinstance(registry, str) else DEFAULT_REGISTRY
-    return OwnConfiguration(path, content, roots[0] if roots else model.TOOLBOXES, toolboxes, known)
+    return OwnConfiguration(path, content, roots[0] if roots else model.TOOLBOXES_ROOT, toolboxes, known)
 
 
 def _registry_of(written: str, path: str) -> str:
@@ -176,12 +176,12 @@ def _document(content: bytes, path: str) -> dict[str, Any]:
 
 
 def _root_of(document: dict[str, Any]) -> str:
-    return next(each for each in (model.TOOLBOXES, *model.PLAIN_ROOTS) if each in document)
+    return next(each for each in (model.TOOLBOXES_ROOT, *model.PLAIN_ROOTS) if each in document)
 
 
 def _servers_in(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     root = _root_of(document)
-    if root != model.TOOLBOXES:
+    if root != model.TOOLBOXES_ROOT:
         return {PLAIN_TOOLBOX: document[root]}
     return {name: box[model.MCP_SERVERS] for name, box in document[root].items()}
 

@@ -25,9 +25,9 @@ from mcp_workbench.setup.clients.server_json import Package
 # Asking takes a round trip or two; a mirror that hangs must not hold the command for ever.
 PACKAGE_TOOL_TIMEOUT: Final = 60.0
 _MAX_SHOWN: Final = 200
-KINDS: Final = ("npm", "pypi", "oci")
+PACKAGE_KINDS: Final = ("npm", "pypi", "oci")
 # A tag or a range would be another version tomorrow.
-_EXACT_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
+_SEMANTIC_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(?:[-+][0-9A-Za-z.+-]+)?")
 _PINNED: Final = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\]+)", re.MULTILINE)
 _HASHES: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
@@ -36,7 +36,7 @@ def package_named(source: str) -> Package | None:
     """Return the package that a source names; None if it names something else. Raises `ConfigError` for a name that the
     registry cannot have."""
     kind, colon, rest = source.partition(":")
-    if kind not in KINDS or not colon:
+    if kind not in PACKAGE_KINDS or not colon:
         return None
     name, version = rest, ""
     if kind != "oci":
@@ -74,7 +74,7 @@ def is_exact(package: Package) -> bool:
     """Whether it names one version, so that another is never run in its place."""
     if package.kind == "pypi":
         return package.version not in ("", "latest") and "*" not in package.version
-    return "@sha256:" in package.name or _EXACT_VERSION.fullmatch(package.version) is not None
+    return "@sha256:" in package.name or _SEMANTIC_VERSION.fullmatch(package.version) is not None
 
 
 def integrity_of(package: str) -> list[str]:
@@ -99,7 +99,7 @@ def _ask_npm(package: Package) -> Package:
         found: Any = decode(said)
         newest = found[-1] if isinstance(found, list) else found
         version, integrity = newest["version"], newest.get("dist.integrity")
-        if not _EXACT_VERSION.fullmatch(version):
+        if not _SEMANTIC_VERSION.fullmatch(version):
             raise ValueError
     except (MsgspecError, RecursionError, LookupError, TypeError, AttributeError, ValueError):
         raise _Unknown("npm view answered something else than a version") from None

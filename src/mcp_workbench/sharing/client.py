@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Raw, Struct
 
 from mcp_workbench.app.gateway import Gateway, Options
-from mcp_workbench.app.serving import LAST_ANSWERS_FLUSH_TIMEOUT, STDIO_DRAIN_TIMEOUT, UNFINISHED, wait_until
+from mcp_workbench.app.serving import LAST_ANSWERS_FLUSH_TIMEOUT, NOT_FINISHED, STDIO_DRAIN_TIMEOUT, wait_until
 from mcp_workbench.engine.config.choose import ConfigSource
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.config.program_paths import ProgramPaths
@@ -30,8 +30,8 @@ from mcp_workbench.sharing.front.line_protocol import (
     BORROW,
     COME_AGAIN,
     CONTROL,
-    HELD,
     LASTING,
+    OTHERS_FIRST,
     PING_LINE,
     PONG,
     RESUME,
@@ -48,8 +48,8 @@ LAST_REQUESTS_TIMEOUT: Final = 1.0
 RESTART_DRAIN_TIMEOUT: Final = 120.0
 # A front end that hears nothing for longer (`sharing.front.copying.SILENCE_TIMEOUT`) takes us for dead.
 SIGN_OF_LIFE_INTERVAL: Final = 5.0
-_NOTHING: Final[list[bytes]] = []
-_PING: Final = PING_LINE.rstrip(b"\n")
+_NO_LINES: Final[list[bytes]] = []
+_PING_REQUEST: Final = PING_LINE.rstrip(b"\n")
 
 
 # The link to a client behind a front end: as over stdio, with occasional lines for the front end itself.
@@ -134,7 +134,7 @@ class FrontEndLink(DescriptorLink):
 
     def report_held(self) -> None:
         """Report that we are alive: a front end whose data is not read considers us dead after a while."""
-        self.send_control(HELD)
+        self.send_control(OTHERS_FIRST)
 
     def _on_drained(self) -> None:
         if not self._is_held and self._writer.unsent_bytes <= PAUSE_ABOVE:
@@ -165,12 +165,12 @@ class FrontEndLink(DescriptorLink):
         self._control = b""
         kept = []
         for line in lines:
-            if line == _PING and not is_line_begun:
+            if line == _PING_REQUEST and not is_line_begun:
                 self.send_control(PONG)
             else:
                 kept.append(line + b"\n")
             is_line_begun = False
-        if unfinished and not is_line_begun and _PING.startswith(unfinished):
+        if unfinished and not is_line_begun and _PING_REQUEST.startswith(unfinished):
             # The rest will follow.
             self._control = unfinished
         else:
@@ -276,7 +276,7 @@ class SharedClient:
             for call in list(session.calls.values()):
                 # Servers keep running for other clients, so they are notified of the cancellation.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
-            session.end(DownstreamError(UNFINISHED), keeps_streams=self.goodbye == COME_AGAIN)
+            session.end(DownstreamError(NOT_FINISHED), keeps_streams=self.goodbye == COME_AGAIN)
             await wait_until(lambda: not link.unsent_bytes or is_urgent.is_set(), LAST_ANSWERS_FLUSH_TIMEOUT)
         finally:
             session.leave()
@@ -302,7 +302,7 @@ class SharedClient:
         assert self.session is not None
         mark = mark_of(self.session)
         if mark == self._mark:
-            return _NOTHING
+            return _NO_LINES
         self._mark = mark
         streams = set(self.session.streams)
         begun, self._lasting = streams - self._lasting, streams

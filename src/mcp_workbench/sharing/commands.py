@@ -3,7 +3,7 @@
 A command connects like a client and is one (`Hello.command` is `BORROW`). It is there for one call, so it borrows an
 existing connection to a server, instead of starting one that declares its own capabilities. If that turns out to be
 needed, because the server shows a tool only to clients that it can ask (`Wanted.apart`) or refused a call for that
-reason (`ASKS`), it gets one.
+reason (`ASKS_METHOD`), it gets one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mcp_workbench.engine.transport.link import Link
 from mcp_workbench.errors import DownstreamError, SignInNeeded, WorkbenchError
 
 OFFER: Final = "workbench/offer"
-ASKS: Final = "workbench/asks"
+ASKS_METHOD: Final = "workbench/asks"
 _OUR_OWN: Final = b'"workbench/'
 # Our own commands write the method near the front.
 _MAX_COMMAND_HEAD_BYTES: Final = 100

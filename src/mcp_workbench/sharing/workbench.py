@@ -29,7 +29,7 @@ from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.file_watch import Fingerprint, Watched, fingerprint
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.printable import report_json
-from mcp_workbench.engine.process_context import LOCK, PAGE, WANTED, WITHIN, make_private
+from mcp_workbench.engine.process_context import LOCK_FILE, PAGE_FILE, WANTED_FILE, WITHIN, make_private
 from mcp_workbench.engine.socket_peers import may_ask, peer_uid
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.errors import ConfigError
@@ -45,7 +45,7 @@ from mcp_workbench.sharing.front.line_protocol import (
     COME_AGAIN,
     CONTROL,
     DOWN,
-    ENDING,
+    ENDING_NOW,
     KEEP,
     NOTE,
     PING,
@@ -82,7 +82,7 @@ _SOCKET_READ_BYTES: Final = 64 * 1024
 OF_A_SERVER: Final = (
     "the shared workbench does not serve processes of servers, nor others that run with no_new_privs, as in a sandbox"
 )
-_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
+_VERSION_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 # Where the shared workbench listens: its socket and its lock, in a folder that others may clean up.
@@ -98,22 +98,22 @@ class SocketPlace:
         self._lock = lock
         self.path: str = listener.getsockname()
         self.folder = os.path.dirname(self.path)
-        self.page_file = os.path.join(self.folder, PAGE)
+        self.page_file = os.path.join(self.folder, PAGE_FILE)
         self._file = _identity(self.path)
         # `mcp-workbench up` leaves this file; it is gone with the folder.
-        self._is_wanted = os.path.lexists(os.path.join(self.folder, WANTED))
+        self._is_wanted = os.path.lexists(os.path.join(self.folder, WANTED_FILE))
 
     def watched(self, changed: Callable[[Fingerprint], None]) -> Watched:
         """Return what to watch. `changed` is called in the watching thread, first with what is there now: a socket that
         is removed before anybody has looked at it would never differ from what was seen."""
-        return Watched((self.path, os.path.join(self.folder, LOCK)), None, changed)
+        return Watched((self.path, os.path.join(self.folder, LOCK_FILE)), None, changed)
 
     def restore(self) -> socket.socket | None:
         """Make again what is missing. Returns the new socket to listen on; None if ours is in place. Raises `Displaced`
         and `OSError`."""
         if self._lock is None:
             return None
-        if not is_at(self._lock, os.path.join(self.folder, LOCK)):
+        if not is_at(self._lock, os.path.join(self.folder, LOCK_FILE)):
             make_private(self.folder)
             taken = take_lock(self.folder)
             if taken is None:
@@ -123,7 +123,7 @@ class SocketPlace:
             os.close(taken)
             sign_lock(self._lock)
             if self._is_wanted:
-                os.close(os.open(os.path.join(self.folder, WANTED), os.O_WRONLY | os.O_CREAT, 0o600))
+                os.close(os.open(os.path.join(self.folder, WANTED_FILE), os.O_WRONLY | os.O_CREAT, 0o600))
         if self._file is not None and _identity(self.path) == self._file:
             return None
         listener = socket.socket(fileno=listen(self.folder).detach())
@@ -447,7 +447,7 @@ class SharedWorkbench(ProcessOwner):
         # Again, because reading the configuration took time.
         if self._ending.is_set():
             raise Refused(AGAIN, self._reason)
-        if not context.config.shared and not os.path.lexists(os.path.join(self._place.folder, WANTED)):
+        if not context.config.shared and not os.path.lexists(os.path.join(self._place.folder, WANTED_FILE)):
             if not self._was_joined and not self._stays:
                 # A front end started us at the moment of `down`: no client would come, however long we wait.
                 self.end("no client wants a shared workbench any more", COME_AGAIN)
@@ -532,7 +532,7 @@ class SharedWorkbench(ProcessOwner):
             self.end(reason, COME_AGAIN if is_restart else SERVE_ALONE, is_succeeded=is_restart)
             # Kept open until we are gone, or have made room, which is what the command waits for.
             self._awaiting_end.append(connection.dup())
-            await self._answer(connection, f"{ENDING} {os.getpid()} {count}")
+            await self._answer(connection, f"{ENDING_NOW} {os.getpid()} {count}")
         else:
             await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")
 
@@ -643,7 +643,7 @@ def replaces(other: RunningVersion, own: RunningVersion) -> bool:
 def _order(version: str) -> tuple[tuple[int, ...], bool, str]:
     """`1.0.0rc1` comes before `1.0.0`, which is the same release as `1.0.0+g1ee18ce`."""
     public = version.partition("+")[0]
-    found = _NUMBERS.match(public)
+    found = _VERSION_NUMBERS.match(public)
     numbers = tuple(map(int, found[0][:50].split("."))) if found else ()
     rest = public[found.end() :] if found else public
     return numbers, not rest, rest

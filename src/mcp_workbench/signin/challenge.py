@@ -15,7 +15,7 @@ from msgspec import Struct
 _PARAMETER: Final = re.compile(
     r'(?<![A-Za-z0-9_-])([A-Za-z][A-Za-z0-9_-]*+)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s,"]++))'
 )
-_ESCAPED: Final = re.compile(r"\\(.)")
+_QUOTED_PAIR: Final = re.compile(r"\\(.)")
 # Longer headers are not challenges; parsing stays bounded.
 MAX_CHALLENGE_BYTES: Final = 8 * 1024
 
@@ -34,7 +34,7 @@ def parse(header: str) -> Challenge:
     """Read the parameters we know. Of a repeated one, the first counts."""
     found: dict[str, str] = {}
     for name, quoted, bare in _PARAMETER.findall(header[:MAX_CHALLENGE_BYTES]):
-        found.setdefault(name.lower(), _ESCAPED.sub(r"\1", quoted) if quoted else bare)
+        found.setdefault(name.lower(), _QUOTED_PAIR.sub(r"\1", quoted) if quoted else bare)
     return Challenge(
         resource_metadata=found.get("resource_metadata"),
         scope=tuple(found.get("scope", "").split()),

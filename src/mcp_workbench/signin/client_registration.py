@@ -18,7 +18,7 @@ BASIC: Final = "client_secret_basic"
 POST: Final = "client_secret_post"
 NONE: Final = "none"
 PRIVATE_KEY: Final = "private_key_jwt"
-CLIENT_NAME: Final = "MCP Workbench"
+REGISTERED_NAME: Final = "MCP Workbench"
 DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -90,7 +90,7 @@ def register(discovery: Discovery, endpoint: str, redirect_uri: str | None, url:
     by_code = [] if redirect_uri is None else ["authorization_code"]
     by_device = [DEVICE_GRANT] if server.device_authorization_endpoint is not None else []
     fields = {
-        "client_name": CLIENT_NAME,
+        "client_name": REGISTERED_NAME,
         "redirect_uris": [redirect_uri] if redirect_uri else [],
         # Some servers issue a refresh token only to clients that registered for it.
         "grant_types": [*by_code, *by_device, "refresh_token"],

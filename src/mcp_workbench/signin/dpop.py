@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from joserfc.jwk import ECKey
 
 # The algorithm that every implementation has; the others would only be more to choose from.
-ALGORITHM: Final = "ES256"
-SCHEME: Final = "dpop"
+PROOF_ALGORITHM: Final = "ES256"
+DPOP_SCHEME: Final = "dpop"
 # Headers of servers that require a nonce.
 NONCE_HEADER: Final = "dpop-nonce"
 # A longer one is not remembered: it would be sent with every request.
@@ -85,8 +85,8 @@ class ProofKey:
             claims["ath"] = _urlsafe(hashlib.sha256(token.encode()).digest())
         if self.nonce:
             claims["nonce"] = self.nonce
-        header = {"typ": "dpop+jwt", "alg": ALGORITHM, "jwk": public}
-        return jwt.encode(header, claims, self._key, algorithms=[ALGORITHM])
+        header = {"typ": "dpop+jwt", "alg": PROOF_ALGORITHM, "jwk": public}
+        return jwt.encode(header, claims, self._key, algorithms=[PROOF_ALGORITHM])
 
     def learn(self, nonce: str | None) -> bool:
         """Use this nonce from now on. False if there is none, or it is the one that was used."""
@@ -112,12 +112,12 @@ class TokenProof:
 
 def choose(discovery: Discovery, challenge: Challenge, url: str) -> Requests[ProofKey | None]:
     """A new key where tokens are to be bound to one: the authorization server can, and the server wants it."""
-    wanted, supported = discovery.profile.dpop, ALGORITHM in discovery.server.dpop_signing_alg_values_supported
+    wanted, supported = discovery.profile.dpop, PROOF_ALGORITHM in discovery.server.dpop_signing_alg_values_supported
     if wanted == "never" or not (supported or wanted == "always"):
         if discovery.requires_dpop and wanted != "never":
             raise SignInFailed(
                 f"the server accepts only tokens bound to a key (DPoP), which {discovery.server.identifier} does not "
-                f"offer with {ALGORITHM}",
+                f"offer with {PROOF_ALGORITHM}",
                 hint="tell the server's operator",
             )
         return None

@@ -40,7 +40,7 @@ from mcp_workbench.signin.flow_io import (
 from mcp_workbench.signin.token_requests import Tokens
 
 T = TypeVar("T")
-OFFLINE: Final = "offline_access"
+OFFLINE_SCOPE: Final = "offline_access"
 # RFC 8628: poll every five seconds by default, and five seconds slower after each `slow_down`.
 DEVICE_PAUSE: Final = 5.0
 MAX_DEVICE_POLL_INTERVAL: Final = 60.0
@@ -103,7 +103,7 @@ def sign_in(attempt: SignInRequest) -> Steps[Grant]:
         "resource": discovery.resource,
         "dpop_jkt": None if key is None else key.thumbprint,
         # OpenID Connect allows servers to ignore `offline_access` without it.
-        "prompt": "consent" if OFFLINE in scopes else None,
+        "prompt": "consent" if OFFLINE_SCOPE in scopes else None,
         **discovery.profile.extra_authorize_params,
     }
     returned = yield AuthorizationRequest(
@@ -170,11 +170,11 @@ def select_scopes(attempt: SignInRequest, discovery: Discovery) -> tuple[str, ..
         return tuple(dict.fromkeys(asked))
     asked = list(attempt.challenge.scope or discovery.resource_scopes or ())
     asked = [*attempt.earlier_scopes, *asked] if attempt.earlier_scopes else asked
-    offered = OFFLINE in discovery.server.scopes_supported
+    offered = OFFLINE_SCOPE in discovery.server.scopes_supported
     if profile.offline_access == "always" or (profile.offline_access == "auto" and offered):
-        asked.append(OFFLINE)
+        asked.append(OFFLINE_SCOPE)
     elif profile.offline_access == "never" or (discovery.server.scopes_supported and not offered):
-        asked = [scope for scope in asked if scope != OFFLINE]
+        asked = [scope for scope in asked if scope != OFFLINE_SCOPE]
     return tuple(dict.fromkeys(asked))
 
 

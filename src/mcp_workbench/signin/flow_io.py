@@ -14,12 +14,12 @@ from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
 
 from mcp_workbench.engine.transport.http.client.address import LOOPBACK
-from mcp_workbench.engine.transport.http.client.reach import WORDS, Reach, reach_of_host
+from mcp_workbench.engine.transport.http.client.reach import REACH_WORDS, Reach, reach_of_host
 from mcp_workbench.errors import DownstreamError
 
 T = TypeVar("T")
-FORM: Final = "application/x-www-form-urlencoded"
-JSON: Final = "application/json"
+FORM_TYPE: Final = "application/x-www-form-urlencoded"
+JSON_TYPE: Final = "application/json"
 
 
 class SignInFailed(DownstreamError):
@@ -60,7 +60,7 @@ class OAuthResponse(Struct, frozen=True):
         try:
             found = decode(self.body)
         except (DecodeError, UnicodeDecodeError, RecursionError):
-            if self.content_type.startswith(FORM):
+            if self.content_type.startswith(FORM_TYPE):
                 from urllib.parse import parse_qsl
 
                 return dict(parse_qsl(self.body.decode(errors="replace")))
@@ -95,20 +95,20 @@ Requests = Generator[OAuthRequest, OAuthResponse, T]
 
 
 def get(url: str, *, named_by: str | None = None) -> OAuthRequest:
-    return OAuthRequest("GET", url, {"accept": JSON}, named_by=named_by)
+    return OAuthRequest("GET", url, {"accept": JSON_TYPE}, named_by=named_by)
 
 
 def post_form(
     url: str, fields: Mapping[str, str], headers: Mapping[str, str] | None = None, *, named_by: str | None = None
 ) -> OAuthRequest:
-    said = {"accept": JSON, "content-type": FORM, **(headers or {})}
+    said = {"accept": JSON_TYPE, "content-type": FORM_TYPE, **(headers or {})}
     return OAuthRequest("POST", url, said, urlencode(fields).encode(), named_by)
 
 
 def post_json(
     url: str, value: object, headers: Mapping[str, str] | None = None, *, named_by: str | None = None
 ) -> OAuthRequest:
-    said = {"accept": JSON, "content-type": JSON, **(headers or {})}
+    said = {"accept": JSON_TYPE, "content-type": JSON_TYPE, **(headers or {})}
     return OAuthRequest("POST", url, said, encode(value), named_by)
 
 
@@ -146,7 +146,7 @@ def checked_url(url: object, what: str, *, named_by: str | None = None) -> str:
 def too_local(what: str, reach: Reach, named_by: str) -> SignInFailed:
     """The error for an address that only those nearer to it may name."""
     return SignInFailed(
-        f"{what} {WORDS[reach]}, but {origin_of(named_by)} is not",
+        f"{what} {REACH_WORDS[reach]}, but {origin_of(named_by)} is not",
         hint="do not sign in there; if it is right, set `issuer` in `oauth` of this server",
     )
 

@@ -36,7 +36,7 @@ MAX_OAUTH_ANSWER_BYTES: Final = 1024 * 1024
 # response to a refresh, so anyone waiting for it to exit must wait longer
 # (`sharing.front.joining.WORKBENCH_END_TIMEOUT`).
 TOKEN_REQUEST_TIMEOUT: Final = 20.0
-NO_HEADERS: Final = FixedHeaders({})
+NO_OWN_HEADERS: Final = FixedHeaders({})
 
 OnAuthorizationRequest = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 OnDeviceCodeWait = Callable[[DeviceCodeWait], Awaitable[None]]
@@ -80,7 +80,7 @@ async def send(client: HttpClient, request: OAuthRequest, environ: Mapping[str, 
     named the address may not name it."""
     target = None
     try:
-        target = HttpTarget.of(request.url, NO_HEADERS, environ)
+        target = HttpTarget.of(request.url, NO_OWN_HEADERS, environ)
         async with within(TOKEN_REQUEST_TIMEOUT):
             response = await _request(client, request, target, environ)
             try:
@@ -116,11 +116,11 @@ async def _request(
                 reach = await _reach_of(client, request.named_by, environ)
             if reach < error.reach:
                 raise too_local(f"`{target.address.origin}` is", error.reach, request.named_by) from None
-            target = HttpTarget.of(request.url, NO_HEADERS, environ)
+            target = HttpTarget.of(request.url, NO_OWN_HEADERS, environ)
 
 
 async def _reach_of(client: HttpClient, url: str, environ: Mapping[str, str]) -> Reach:
     try:
-        return await client.reach_of(HttpTarget.of(url, NO_HEADERS, environ))
+        return await client.reach_of(HttpTarget.of(url, NO_OWN_HEADERS, environ))
     except DialFailed:
         return Reach.PUBLIC

@@ -20,7 +20,7 @@ from mcp_workbench.signin.flow_io import Requests, SignInFailed, origin_of
 from mcp_workbench.signin.token_requests import GrantOver
 
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+TOKEN_EXCHANGE_GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
@@ -63,7 +63,7 @@ def _exchange(discovery: Discovery, provider: str, identity: str, scopes: tuple[
     method = method_with_secret(metadata.token_endpoint_auth_methods_supported) if secret else NONE
     client = OAuthClient(issuer=provider, id=profile.identity_client_id, auth_method=method)
     asked = {
-        "grant_type": TOKEN_EXCHANGE,
+        "grant_type": TOKEN_EXCHANGE_GRANT,
         "requested_token_type": ID_JAG,
         "audience": discovery.server.issuer,
         "resource": discovery.resource,

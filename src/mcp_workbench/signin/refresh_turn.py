@@ -17,9 +17,9 @@ import hashlib
 import os
 from typing import Final
 
-_SENT: Final = b"sent"
-_USED: Final = b"used"
-_KEPT: Final = b"kept"
+_SENT_STATE: Final = b"sent"
+_USED_STATE: Final = b"used"
+_KEPT_STATE: Final = b"kept"
 _REFRESH_NOTE_BYTES: Final = 4 + 1 + 64
 
 
@@ -40,7 +40,7 @@ class RefreshTurn:
     def was_exchanged(self, refresh_token: str) -> bool:
         """Whether an earlier process exchanged this token and lost the answer."""
         state, _, mark = _note(self._descriptor).partition(b" ")
-        return not self.is_kept and state in (_USED, _KEPT) and mark == _mark(refresh_token)
+        return not self.is_kept and state in (_USED_STATE, _KEPT_STATE) and mark == _mark(refresh_token)
 
     def prepare(self, refresh_token: str, size: int) -> None:
         """Write down that the token is about to be sent, and reserve room for the answer. Raises `OSError`."""
@@ -53,20 +53,20 @@ class RefreshTurn:
             file.write(os.urandom(size))
             file.flush()
             os.fsync(file.fileno())
-        os.pwrite(self._descriptor, _SENT + b" " + _mark(refresh_token), 0)
+        os.pwrite(self._descriptor, _SENT_STATE + b" " + _mark(refresh_token), 0)
         os.fsync(self._descriptor)
 
     def answered(self) -> None:
         """The token was exchanged, or is known to be dead: it must not be sent again."""
         self._is_answered = True
         if not self.is_kept:
-            os.pwrite(self._descriptor, _USED, 0)
+            os.pwrite(self._descriptor, _USED_STATE, 0)
 
     def keep(self) -> bool:
         """The answer cannot be stored: hold the lock until it can. False if the token still works."""
         if self._is_answered and not self.is_kept:
             self.is_kept = True
-            os.pwrite(self._descriptor, _KEPT, 0)
+            os.pwrite(self._descriptor, _KEPT_STATE, 0)
         return self.is_kept
 
     def settle(self) -> None:
@@ -87,7 +87,7 @@ class RefreshTurn:
 
 def is_kept(descriptor: int) -> bool:
     """Whether the process that holds the lock has tokens that it cannot store."""
-    return _note(descriptor).startswith(_KEPT)
+    return _note(descriptor).startswith(_KEPT_STATE)
 
 
 def try_lock(descriptor: int) -> bool:

@@ -41,7 +41,7 @@ STATE_RECOVERY_DELAY: Final = 3.0
 STORE_AGAIN_TIMEOUT: Final = 2.0
 # Sign-ins that the state is known to have, those that have ended included.
 MAX_LEFT: Final = 100_000
-_CHANGED: Final = "sign-in"
+_SIGN_IN_TOPIC: Final = "sign-in"
 
 # A principal and a server.
 _Place = tuple[str, str]
@@ -144,7 +144,7 @@ class SharedSignIns:
         self._left_at: OrderedDict[_Place, float] = OrderedDict()
         self._recovers_until = 0.0
         self._times_emptied = 0
-        state.on_told(_CHANGED, lambda body: self._told.add(body.decode(errors="replace")))
+        state.on_told(_SIGN_IN_TOPIC, lambda body: self._told.add(body.decode(errors="replace")))
         state.on_emptied(self._on_emptied)
 
     # ── refreshing ──
@@ -274,7 +274,7 @@ class SharedSignIns:
         new = _newer(records, at if left is None else left.at) if is_users else _LeftSignIn(_shared(records), at)
         if await lease.finish(encode(new)):
             self.note(place, new.at)
-            self._state.tell(_CHANGED, place[0].encode())
+            self._state.tell(_SIGN_IN_TOPIC, place[0].encode())
             return True
         return False
 

@@ -44,18 +44,18 @@ NO_CALLBACK: Final = (
     "if the page showed an error about the client, run `login` with --new-client; without a browser on this machine, "
     "with --no-browser"
 )
-PATH: Final = "/callback"
+CALLBACK_PATH: Final = "/callback"
 # Browsers send their request immediately; a client that connects and stays silent must not hold the listener.
 BROWSER_READ_TIMEOUT: Final = 10.0
 MAX_BROWSER_HEAD_BYTES: Final = 64 * 1024
 # Browsers open a few connections; anything beyond that is not the user's browser.
 MAX_BROWSER_CONNECTIONS: Final = 16
-_PAGE: Final = (
+_CALLBACK_PAGE: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
     "<title>{title}</title><body style='font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:20vh auto;"
     "padding:0 1rem'><h1 style='font-size:1.4rem'>{title}</h1><p>{text}</p></body></html>"
 )
-_HEADERS: Final = (
+_CALLBACK_HEADERS: Final = (
     "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
     "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\n"
     "Connection: close\r\n"
@@ -70,7 +70,7 @@ class Callback:
 
     def __init__(self, host: str, server: asyncio.Server, port: int) -> None:
         self._server = server
-        self.redirect_uri = f"http://{host}:{port}{PATH}"
+        self.redirect_uri = f"http://{host}:{port}{CALLBACK_PATH}"
         self._state: str | None = None
         self._returned: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
         self._connections = 0
@@ -156,7 +156,7 @@ class Callback:
         method, _, rest = head.decode("latin-1").partition(" ")
         target = rest.partition(" ")[0]
         parts = urlsplit(target) if target.startswith("/") else urlsplit("")
-        if method != "GET" or parts.path != PATH:
+        if method != "GET" or parts.path != CALLBACK_PATH:
             return _page("404 Not Found", "Nothing here", "The workbench waits for a sign-in at another address.")
         why = self.take(parts.query)
         if why is not None:
@@ -167,8 +167,8 @@ class Callback:
 
 
 def _page(status: str, title: str, text: str) -> bytes:
-    body = _PAGE.format(title=title, text=text).encode()
-    return f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    body = _CALLBACK_PAGE.format(title=title, text=text).encode()
+    return f"HTTP/1.1 {status}\r\n{_CALLBACK_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 class BrowserSignIn:

@@ -27,7 +27,7 @@ from mcp_workbench.signin import store_location
 from mcp_workbench.signin.client_registration import OAuthClient
 from mcp_workbench.signin.profiles import GrantKind
 from mcp_workbench.signin.refresh_turn import RefreshTurn, is_kept, try_lock
-from mcp_workbench.signin.store_location import FILE_NAME, SEALED_HEAD, StoreUnusable
+from mcp_workbench.signin.store_location import SEALED_HEAD, SIGN_INS_FILE, StoreUnusable
 
 if TYPE_CHECKING:
     from mcp_workbench.signin.token_encryption import MasterKey
@@ -158,7 +158,7 @@ class TokenStore:
         self._key: MasterKey | None = None
         # As of the last read.
         self.is_sealed = keychain is True
-        self.path = os.path.join(self._folder, FILE_NAME)
+        self.path = os.path.join(self._folder, SIGN_INS_FILE)
         # What could not be written, by key, the turns that are held for it, and the task that writes it later.
         self._unsaved: dict[tuple[str | None, ...], UnsavedRenewal] = {}
         self._kept: dict[str, RefreshTurn] = {}
@@ -421,7 +421,7 @@ class TokenStore:
         """A process that was killed leaves its draft, with tokens. Under the lock, no other one is in use."""
         with contextlib.suppress(OSError):
             for each in os.listdir(self._folder):
-                if each.startswith(f"{FILE_NAME}.") and each.endswith(".new"):
+                if each.startswith(f"{SIGN_INS_FILE}.") and each.endswith(".new"):
                     os.unlink(os.path.join(self._folder, each))
 
     def _replace_file(self, draft: str, flags: int, content: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from mcp_workbench.engine.portable_os import NONBLOCK
 from mcp_workbench.errors import DownstreamError
 
-FILE_NAME: Final = "sign-ins.json"
+SIGN_INS_FILE: Final = "sign-ins.json"
 # The first bytes of an encrypted file.
 SEALED_HEAD: Final = b'{"sealed":'
 
@@ -38,7 +38,7 @@ def may_hold(url: str) -> bool:
     """Whether there may be a sign-in for this address. Only then is the rest of the package needed."""
     try:
         # Non-blocking, because the path may be a FIFO.
-        path = os.path.join(folder(), FILE_NAME)
+        path = os.path.join(folder(), SIGN_INS_FILE)
         with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NONBLOCK)) as file:
             content = file.read()
             return url.encode() in content or mark_of(url).encode() in content

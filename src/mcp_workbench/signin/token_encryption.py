@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 KEY_NAME: Final = "master-key"
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
-_ALGORITHM: Final = "aes-256-gcm"
+_CIPHER_NAME: Final = "aes-256-gcm"
 
 
 class _Envelope(Struct, frozen=True):
@@ -92,9 +92,9 @@ def seal(content: bytes, key: bytes, servers: Iterable[str]) -> bytes:
     # New each time: with AES-GCM, a nonce used twice gives away both texts.
     nonce = os.urandom(_NONCE_BYTES)
     # The name of the algorithm is authenticated with it, so that nobody can have it read as another.
-    data = _cipher(key).encrypt(nonce, content, _ALGORITHM.encode())
+    data = _cipher(key).encrypt(nonce, content, _CIPHER_NAME.encode())
     marks = tuple(sorted({mark_of(server) for server in servers}))
-    return encode(_Envelope(_ALGORITHM, 1, _id_of(key), nonce, data, marks)) + b"\n"
+    return encode(_Envelope(_CIPHER_NAME, 1, _id_of(key), nonce, data, marks)) + b"\n"
 
 
 def unseal(content: bytes, key: bytes) -> bytes:
@@ -103,7 +103,7 @@ def unseal(content: bytes, key: bytes) -> bytes:
         envelope = decode(content, type=_Envelope)
     except (MsgspecError, UnicodeError, RecursionError):
         raise Damaged from None
-    if envelope.sealed != _ALGORITHM or envelope.format != 1:
+    if envelope.sealed != _CIPHER_NAME or envelope.format != 1:
         raise StoreUnusable("your sign-ins were encrypted by a newer workbench", hint="update this one")
     if envelope.key != _id_of(key):
         raise StoreUnusable(
@@ -114,7 +114,7 @@ def unseal(content: bytes, key: bytes) -> bytes:
     from cryptography.exceptions import InvalidTag
 
     try:
-        return cipher.decrypt(envelope.nonce, envelope.data, _ALGORITHM.encode())
+        return cipher.decrypt(envelope.nonce, envelope.data, _CIPHER_NAME.encode())
     except (InvalidTag, ValueError):
         raise Damaged from None
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from mcp_workbench.signin.assertion import ASSERTION_TYPE, Credentials, sign
 from mcp_workbench.signin.client_registration import BASIC, NONE, POST, PRIVATE_KEY, OAuthClient
-from mcp_workbench.signin.dpop import SCHEME, ProofKey, post
+from mcp_workbench.signin.dpop import DPOP_SCHEME, ProofKey, post
 from mcp_workbench.signin.flow_io import (
     NotNow,
     OAuthRequest,
@@ -157,7 +157,7 @@ def _tokens(fields: dict[str, Any]) -> Tokens | None:
         refresh_expires_in=_life(found.get("refresh_token_expires_in", found.get("refresh_expires_in"))) or None,
         scopes=tuple(scope.replace(",", " ").split()) if isinstance(scope, str) and scope.strip() else None,
         id_token=id_token if isinstance(id_token, str) else None,
-        is_bound=str(found.get("token_type", "")).lower() == SCHEME,
+        is_bound=str(found.get("token_type", "")).lower() == DPOP_SCHEME,
     )
 
 

@@ -19,7 +19,7 @@ from mcp_workbench.engine.config.policy_settings import LimitRule, PolicyRule
 from mcp_workbench.engine.face.base import Face
 from mcp_workbench.engine.face.restricted_face import REJECTED, restricted
 from mcp_workbench.engine.printable import one_line
-from mcp_workbench.engine.steps import LOCAL, Denial, EventRecorder, Subject
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL, Denial, EventRecorder, Subject
 from mcp_workbench.team.identity.identities import Identities, Identity
 from mcp_workbench.team.policy.approval import Approvals, ApprovalStep
 from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
@@ -78,7 +78,7 @@ class Access:
         if found is None:
             before = approvals.decided(id)
             return ApprovalReply(decided=None if before is None else str(before))
-        who = found.principal or LOCAL
+        who = found.principal or LOCAL_PRINCIPAL
         line = one_line(f"{found.place} for {who}")
         if wanted.only_shows:
             whole = found.arguments if found.whole is None else found.whole.decode(errors="backslashreplace")

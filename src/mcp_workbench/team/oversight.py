@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.offer import KINDS
-from mcp_workbench.engine.lasting_state import LOCAL, LastingState
+from mcp_workbench.engine.lasting_state import LOCAL_STATE, LastingState
 from mcp_workbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Oversight:
         options: AuditOptions,
         catalog_of: Callable[[str], Catalog],
         entries: Callable[[], Iterable[ServerEntry]] = tuple,
-        state: LastingState = LOCAL,
+        state: LastingState = LOCAL_STATE,
     ) -> None:
         """`entries`: the servers of all users. `state`: where others learn what was accepted here."""
         self._entries = entries

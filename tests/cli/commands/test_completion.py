@@ -14,7 +14,7 @@ from msgspec.json import encode
 from mcp_workbench.cli.commands import completion
 from mcp_workbench.cli.commands.completion import SCRIPTS, completed, completed_line
 from mcp_workbench.cli.flags import UsageError
-from mcp_workbench.cli.usage import COMMANDS, GROUPS
+from mcp_workbench.cli.usage import COMMAND_GROUPS, COMMANDS
 from tests.cli.in_process import carried_out
 from tests.support.workbench import write_config
 
@@ -42,7 +42,7 @@ def words(config: Path, *typed: str) -> list[str]:
 
 @pytest.mark.requirement("cli.completion")
 def test_commands_and_options_are_completed() -> None:
-    listed = [name for group in GROUPS.values() for name in group]
+    listed = [name for group in COMMAND_GROUPS.values() for name in group]
     assert [word.partition("\t")[0] for word in completed([""])] == [*listed, "demo"]
     assert completed(["che"]) == [f"check\t{COMMANDS['check'].summary}"]
     assert completed(["auth", "logi"]) == ["login"] and completed(["team", "k"]) == ["key"]

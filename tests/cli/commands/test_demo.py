@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.cli.commands.demo import SERVERS
+from mcp_workbench.cli.commands.demo import DEMO_SERVERS
 from tests.cli.shell import COMMAND, Done, on_terminal, run
 from tests.support.client import RawClient
 
@@ -94,7 +94,7 @@ def test_interrupting_the_walkthrough_leaves_nothing_behind(temporary_folder: Pa
     assert list(temporary_folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", DEMO_SERVERS)
 async def test_a_demo_server_can_be_had_by_its_name(server: str, tmp_path: Path) -> None:
     async with RawClient.spawn([*COMMAND, "demo", server], cwd=tmp_path) as client:
         welcome = await client.initialize()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from mcp_workbench.engine.catalog.catalog import CHANGED, REMOVED, Catalog
+from mcp_workbench.engine.catalog.catalog import CHANGED_IN_CONFIG, REMOVED, Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.catalog.offer import Offer
@@ -128,7 +128,7 @@ def test_unchanged_server_keeps_its_entry_with_everything_known_of_it() -> None:
     assert list(logs.tools) == ["tail"]
     assert told == [(logs, frozenset({"tools"}))]
     assert catalog.toolboxes["dev"]["files"] is not files
-    assert files.ended is not None and files.ended.message == CHANGED
+    assert files.ended is not None and files.ended.message == CHANGED_IN_CONFIG
 
 
 def test_removing_a_server_announces_its_lists_and_records_the_reason() -> None:

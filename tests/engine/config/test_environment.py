@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_workbench.engine.config.environment import HARMLESS, advice, missed_variables, server_environment
+from mcp_workbench.engine.config.environment import HARMLESS_VARIABLES, advice, missed_variables, server_environment
 from tests.engine.config.loading import parsed, problems_of, server_of, toolbox_with
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def test_globs_behave_as_in_a_shell(base: dict[str, str], patterns: list[str], o
 def test_the_documentation_states_the_list() -> None:
     section = DOCUMENTATION.partition("### What a program inherits")[2].partition("\n## ")[0]
     stated = set(re.findall(r"`([A-Za-z_0-9*()]+)`", section.partition("<!-- end of the list -->")[0]))
-    assert stated == set(HARMLESS)
+    assert stated == set(HARMLESS_VARIABLES)
 
 
 # The setting

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.config import jsonc
-from mcp_workbench.engine.config.load import MAX_BYTES, _members_read, _members_written, load, read
+from mcp_workbench.engine.config.load import MAX_CONFIG_BYTES, _members_read, _members_written, load, read
 from mcp_workbench.engine.config.model import DEFAULT_MAX_MESSAGE_BYTES
 from mcp_workbench.engine.config.problems import ConfigProblems
 from tests.engine.config.loading import FILE, outcome_of, parsed, problems_of, toolbox_with
@@ -29,7 +29,7 @@ def test_reading_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         read(str(path))
-        assert tracemalloc.get_traced_memory()[1] < MAX_BYTES // 16
+        assert tracemalloc.get_traced_memory()[1] < MAX_CONFIG_BYTES // 16
     finally:
         tracemalloc.stop()
 
@@ -77,7 +77,7 @@ def test_a_good_file_without_comments_never_meets_the_slow_reader(monkeypatch: p
         (b"\xef\xbb\xbf\n", "is empty"),
         (b'{"a":\n "\xff"}', f"{FILE}:2:3: found the byte `0xff`, which is not UTF-8"),
         ('{"a": 1}'.encode("utf-16"), "it seems to be UTF-16"),
-        (b"x" * (MAX_BYTES + 1), "is larger than 16 MiB"),
+        (b"x" * (MAX_CONFIG_BYTES + 1), "is larger than 16 MiB"),
     ],
 )
 def test_a_file_that_is_no_text_is_told_as_such(

@@ -12,12 +12,12 @@ from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.downstream import server_run
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.pool import (
-    CLOSING,
     MAX_CACHED_CONNECTION_KEYS,
     MAX_CONNECTION_VARIANTS,
     MAX_LOG_LEVELS,
     MAX_SUBSCRIPTIONS_PER_CLIENT,
     NO_ROOM,
+    SHUTTING_DOWN,
     Pool,
 )
 from mcp_workbench.engine.downstream.sharing import Caller
@@ -79,7 +79,7 @@ async def test_a_use_while_the_pool_closes_starts_nothing() -> None:
         await pool.close()
         late = pool.connection(server.entry, caller("anna", kind(2)))
         for connection in (running, late):
-            with pytest.raises(DownstreamError, match=CLOSING):
+            with pytest.raises(DownstreamError, match=SHUTTING_DOWN):
                 connection.start_in_background()
         assert len(server.links) == 1
 

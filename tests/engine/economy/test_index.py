@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mcp_workbench.engine.economy.fields import SearchDocument
 from mcp_workbench.engine.economy.index import Index
-from mcp_workbench.engine.economy.postings import VERSION
+from mcp_workbench.engine.economy.postings import INDEX_VERSION
 from tests.support.examples import examples
 
 CATALOGUE = [
@@ -156,7 +156,10 @@ def test_the_same_catalogue_gives_the_same_bytes() -> None:
 
 
 def test_bytes_of_another_version_are_refused(index: Index) -> None:
-    assert Index.from_bytes(index.to_bytes().replace(f"economy-index/{VERSION}".encode(), b"economy-index/0")) is None
+    assert (
+        Index.from_bytes(index.to_bytes().replace(f"economy-index/{INDEX_VERSION}".encode(), b"economy-index/0"))
+        is None
+    )
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not msgpack", b"\x90", json.dumps({"tag": "x"}).encode()])

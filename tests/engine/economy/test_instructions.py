@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_workbench.engine.economy.instructions import (
-    HOW,
     HOW_IN_SHORT,
+    HOW_TO_USE_TOOLS,
     MAX_INSTRUCTIONS_BYTES,
     Box,
     instructions,
@@ -22,7 +22,7 @@ def boxes(count: int, description: str = "About something. " * 3) -> list[Box]:
 
 
 def test_how_to_use_it_comes_first_then_every_toolbox() -> None:
-    assert instructions([DEV]) == f"{HOW}\n\nToolboxes:\n- dev (12 tools): Code and reviews. [pull, issue]"
+    assert instructions([DEV]) == f"{HOW_TO_USE_TOOLS}\n\nToolboxes:\n- dev (12 tools): Code and reviews. [pull, issue]"
 
 
 def test_an_uncounted_toolbox_has_no_number() -> None:
@@ -42,7 +42,7 @@ def test_an_uncounted_toolbox_has_no_number() -> None:
 def test_more_toolboxes_get_fewer_words(count: int, has: str, has_not: str) -> None:
     text = instructions(boxes(count))
     assert has in text
-    assert has_not not in text.removeprefix(HOW)
+    assert has_not not in text.removeprefix(HOW_TO_USE_TOOLS)
     assert len(text.encode()) <= MAX_INSTRUCTIONS_BYTES
 
 
@@ -69,7 +69,7 @@ def test_where_room_is_scarce_every_toolbox_gets_words_and_none_a_number() -> No
 def test_where_room_is_scarce_it_goes_to_words() -> None:
     many = [Box(f"box-{number}", "Long. " * 40, 12, ("database", "query", "schema")) for number in range(70)]
     roomy, scarce = instructions(many[:20]), instructions(many)
-    assert roomy.startswith(HOW) and roomy.count("\n- box-") == 20
+    assert roomy.startswith(HOW_TO_USE_TOOLS) and roomy.count("\n- box-") == 20
     assert scarce.startswith(f"{HOW_IN_SHORT}\n\nToolboxes:\nbox-0: database") and "\n- " not in scarce
 
 

@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from mcp_workbench.engine.face.client_behaviour import MAX_CACHED_CLIENTS, UNKNOWN, Recogniser, behaviour_of, behaviours
+from mcp_workbench.engine.face.client_behaviour import (
+    MAX_CACHED_CLIENTS,
+    UNKNOWN_CLIENT,
+    Recogniser,
+    behaviour_of,
+    behaviours,
+)
 from mcp_workbench.engine.faces import FACES_OF_CLIENTS
 from mcp_workbench.setup.clients.table import clients
 from scripts.behaviour_docs import START, table
@@ -54,7 +60,7 @@ def test_clients_that_can_be_installed_into_have_the_same_name_in_both_tables() 
 
 @pytest.mark.parametrize("nonsense", [b"{}", b"[]", b"null", b'{"name": 5}', b"{", b'{"name":"\xff"}', b"[" * 100_000])
 def test_client_without_a_name_is_unknown(nonsense: bytes) -> None:
-    assert Recogniser({}).behaviour(nonsense) is UNKNOWN
+    assert Recogniser({}).behaviour(nonsense) is UNKNOWN_CLIENT
 
 
 def test_the_configuration_comes_before_the_table() -> None:
@@ -67,7 +73,7 @@ def test_the_configuration_comes_before_the_table() -> None:
     code = recogniser.behaviour(info("claude-code"))
     assert (code.call_seconds, code.instructions_length) == (9, 4096)
     # Views are kept by name: those of clients that the file says something of are others.
-    assert len({each.name for each in (mine, code, UNKNOWN, *behaviours().values())}) == 3 + len(behaviours())
+    assert len({each.name for each in (mine, code, UNKNOWN_CLIENT, *behaviours().values())}) == 3 + len(behaviours())
 
 
 def test_any_number_of_introductions_takes_a_bounded_memory() -> None:
@@ -86,7 +92,7 @@ def test_document_matches_the_table() -> None:
 
 
 def test_a_client_is_answered_before_it_gives_up() -> None:
-    assert UNKNOWN.patience(with_progress=True) == 55.0
+    assert UNKNOWN_CLIENT.patience(with_progress=True) == 55.0
     claude = behaviour_of("claude-code")
     assert claude.patience(with_progress=False) == 295.0 and claude.patience(with_progress=True) is None
     hasty = Recogniser({"hasty": {"callSeconds": 4}}).behaviour(info("hasty"))

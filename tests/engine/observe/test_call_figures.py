@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from mcp_workbench.engine.downstream.sharing import Caller
 from mcp_workbench.engine.observe.call_figures import (
-    BOUNDS,
+    BUCKET_BOUNDS,
     MAX_FRESH,
     MAX_ITEMS,
     MAX_ORIGINS,
@@ -430,7 +430,7 @@ async def test_the_longest_call_is_known_of_calls_that_are_only_counted(tmp_path
         assert row.ends["ok"].at_once.longest > 0.0
 
 
-@given(lists(floats(0, 400) | sampled_from(BOUNDS)))
+@given(lists(floats(0, 400) | sampled_from(BUCKET_BOUNDS)))
 def test_durations_that_come_together_are_counted_as_one_by_one(durations: list[float]) -> None:
     one_by_one, together = Histogram(), Histogram()
     for each in durations:

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from mcp_workbench.engine.protocol import results
 from mcp_workbench.engine.protocol.results import (
-    COMPLETE,
+    COMPLETE_TYPE,
     is_ordinary,
     modern_head,
     modern_parts,
@@ -85,7 +85,7 @@ def test_a_result_type_that_is_there_is_kept(name: str) -> None:
 def test_a_result_without_type_is_complete(written: bytes) -> None:
     assert result_type(written) is None
     assert json.loads(for_modern_client(written)) == {"resultType": "complete", **json.loads(written)}
-    assert for_modern_client(written).startswith(b"{" + COMPLETE)
+    assert for_modern_client(written).startswith(b"{" + COMPLETE_TYPE)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mcp_workbench.engine.sandbox import sandbox_runner
 from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 from mcp_workbench.engine.sandbox.sandbox_runner import MAX_OUTPUT_BYTES, SandboxRunner
-from mcp_workbench.engine.transport.processes import MARK, ProcessTable
+from mcp_workbench.engine.transport.processes import PROCESS_MARK_VARIABLE, ProcessTable
 from tests.support.processes import alive, wait_until
 
 pytestmark = [
@@ -67,7 +67,7 @@ def groups(table: ProcessTable) -> set[int]:
 def test_runner_returns_status_and_output(sandbox: Sandbox, table: ProcessTable) -> None:
     runner = SandboxRunner(table)
     assert shell(runner, sandbox, "cat; echo more >&2; exit 3", b"given\n") == (3, "given\nmore\n")
-    assert f"{MARK}=" in shell(runner, sandbox, "env")[1]
+    assert f"{PROCESS_MARK_VARIABLE}=" in shell(runner, sandbox, "env")[1]
     assert groups(table) == set()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from mcp_workbench.engine.transport import child
 from mcp_workbench.engine.transport.child import ChildLink, describe_exit, spawn
-from mcp_workbench.engine.transport.processes import MARK, ProcessTable
+from mcp_workbench.engine.transport.processes import PROCESS_MARK_VARIABLE, ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import DownstreamError
 from tests.engine.transport.rigs import LIMIT, Recorder
@@ -73,7 +73,7 @@ async def test_a_server_has_the_environment_that_it_is_given_and_its_mark(
     link, recorder = start(table, ["/usr/bin/env"], env={"GIVEN": "a b"})
     await recorder.wait_closed()
     variables = dict(line.decode().split("=", 1) for line in recorder.messages)
-    assert variables.pop(MARK)
+    assert variables.pop(PROCESS_MARK_VARIABLE)
     assert variables == {"GIVEN": "a b"}
     await link.stop()
 

@@ -20,7 +20,7 @@ from mcp_workbench.engine.transport.http.server.admission import Refusal
 from mcp_workbench.engine.transport.http.server.authentication import Authentication
 from mcp_workbench.engine.transport.http.server.connections import Connections
 from mcp_workbench.engine.transport.http.server.limits import Limits
-from mcp_workbench.engine.transport.http.server.request_head import NAMES, RequestHead
+from mcp_workbench.engine.transport.http.server.request_head import HEADER_SPELLINGS, RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import NO_HEADERS, ResponseWriter
 from mcp_workbench.engine.transport.http.server.server_connection import InboundConnection
 from mcp_workbench.engine.transport.pieces import Pieces
@@ -75,7 +75,7 @@ class Mirror:
         return Refusal(403, "no") if head.path == "/refused" else None
 
     depends_on_peer = False
-    header_names: Mapping[bytes, str] = NAMES
+    header_names: Mapping[bytes, str] = HEADER_SPELLINGS
 
     def admit_known(self, head: RequestHead, caller: Authentication) -> Refusal | None:
         raise AssertionError("everybody is known at once")

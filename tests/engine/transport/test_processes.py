@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.transport.processes import MARK, ProcessTable
+from mcp_workbench.engine.transport.processes import PROCESS_MARK_VARIABLE, ProcessTable
 from tests.support.processes import alive, available, command_line, descendants, wait_until
 
 pytestmark = pytest.mark.skipif(not available(), reason="asks /proc about processes")
@@ -81,8 +81,8 @@ def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
     mine, other = table.mark(), table.mark()
     table.prepare()
     sleeper = ["sleep", "600"]
-    stray = subprocess.Popen(sleeper, env={**os.environ, MARK: mine}, start_new_session=True)
-    server = subprocess.Popen(sleeper, env={**os.environ, MARK: mine}, start_new_session=True)
+    stray = subprocess.Popen(sleeper, env={**os.environ, PROCESS_MARK_VARIABLE: mine}, start_new_session=True)
+    server = subprocess.Popen(sleeper, env={**os.environ, PROCESS_MARK_VARIABLE: mine}, start_new_session=True)
     table.add(server.pid)
     try:
         wait_until(lambda: table.strays(mine) == [stray.pid], what="the mark in the environment")
@@ -129,7 +129,7 @@ def limit_of(pid: int) -> str:
 def test_a_process_that_cannot_be_read_right_now_counts_as_left(table: ProcessTable) -> None:
     """In the middle of `exec` a process has no environment; it must not slip through just then."""
     mark = table.mark()
-    ended = subprocess.Popen(["true"], env={**os.environ, MARK: mark}, start_new_session=True)
+    ended = subprocess.Popen(["true"], env={**os.environ, PROCESS_MARK_VARIABLE: mark}, start_new_session=True)
     wait_until(lambda: not alive(ended.pid))
     assert table.strays(mark) == []
     assert not table.is_clear_of(mark), "not before it has been reaped"
@@ -164,12 +164,12 @@ def test_marks_of_servers_are_no_prefixes_of_each_other(table: ProcessTable) -> 
 # A process that starts servers in groups of their own and dies without warning, as we do when we are killed.
 DIES = """
 import os, signal, subprocess, sys
-from mcp_workbench.engine.transport.processes import MARK, ProcessTable
+from mcp_workbench.engine.transport.processes import PROCESS_MARK_VARIABLE, ProcessTable
 table = ProcessTable()
 table.prepare()
 started = []
 for command in (["sleep", "600"], ["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"]):
-    environment = {**os.environ, MARK: table.mark()}
+    environment = {**os.environ, PROCESS_MARK_VARIABLE: table.mark()}
     started.append(subprocess.Popen(command, start_new_session=True, env=environment))
     table.add(started[-1].pid)
 finished = subprocess.Popen(["true"], start_new_session=True)
@@ -177,7 +177,8 @@ table.add(finished.pid)
 finished.wait()
 table.remove(finished.pid)
 # One that has left every group but kept the mark.
-subprocess.run(["setsid", "sh", "-c", "trap '' TERM; sleep 600 &"], env={**os.environ, MARK: table.mark()})
+marked = {**os.environ, PROCESS_MARK_VARIABLE: table.mark()}
+subprocess.run(["setsid", "sh", "-c", "trap '' TERM; sleep 600 &"], env=marked)
 print(len(started), flush=True)
 sys.stdin.readline()
 os.kill(os.getpid(), signal.SIGKILL)

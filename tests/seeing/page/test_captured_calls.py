@@ -120,7 +120,7 @@ def test_a_secret_in_a_uri_is_redacted() -> None:
 def test_the_oldest_go_by_number_and_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = kept("redacted", *(ended_call(id) for id in range(MAX_CALLS + 1)))
     assert [each["id"] for each in records(calls)] == list(range(1, MAX_CALLS + 1))
-    monkeypatch.setattr(captured_calls, "MAX_BYTES", 2500)
+    monkeypatch.setattr(captured_calls, "MAX_CAPTURED_BYTES", 2500)
     calls = kept("redacted", *(ended_call(id, result=b"x" * 1000) for id in range(4)))
     assert [each["id"] for each in records(calls)] == [2, 3]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.process_context import CLIENT
+from mcp_workbench.engine.process_context import CLIENT_VARIABLE
 from mcp_workbench.sharing.front.handing_over import Handover, hand_over, handed_over
 
 SCRIPT = """
@@ -38,12 +38,12 @@ def test_without_an_interpreter_this_process_goes_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "executable", str(tmp_path / "gone"))
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     hand_over(Handover(b"{}", b"unread"))
-    assert CLIENT not in os.environ
+    assert CLIENT_VARIABLE not in os.environ
     assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
 
 
 @pytest.mark.parametrize("given", ["", "x", "-1", "99999"])
 def test_an_invalid_handover_variable_hands_over_nothing(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.setenv(CLIENT, given)
+    monkeypatch.setenv(CLIENT_VARIABLE, given)
     assert handed_over() is None
-    assert CLIENT not in os.environ, "servers never see it"
+    assert CLIENT_VARIABLE not in os.environ, "servers never see it"

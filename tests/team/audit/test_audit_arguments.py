@@ -8,7 +8,12 @@ import pytest
 from msgspec.json import encode
 
 from mcp_workbench.engine.config.redact import MASK, Redactor
-from mcp_workbench.team.audit.audit_arguments import MAX_AUDITED_ITEMS, UNREADABLE, Arguments, described_arguments
+from mcp_workbench.team.audit.audit_arguments import (
+    MAX_AUDITED_ITEMS,
+    UNREADABLE_ARGUMENTS,
+    Arguments,
+    described_arguments,
+)
 
 
 def _described(arguments: str, how: Arguments = "redacted") -> object:
@@ -68,6 +73,6 @@ def test_half_a_surrogate_pair_is_written_out() -> None:
 
 
 def test_arguments_that_cannot_be_read_are_said_to_be_unreadable() -> None:
-    assert _described("[" * 100_000 + "]" * 100_000) == UNREADABLE
-    assert _described("{oops}") == UNREADABLE
+    assert _described("[" * 100_000 + "]" * 100_000) == UNREADABLE_ARGUMENTS
+    assert _described("{oops}") == UNREADABLE_ARGUMENTS
     assert described_arguments(b'{"name":"run"', "redacted", Redactor(())) is None

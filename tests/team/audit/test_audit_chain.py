@@ -9,7 +9,7 @@ import pytest
 
 from mcp_workbench.team.audit import audit_chain, audit_file
 from mcp_workbench.team.audit.audit_chain import MAX_AUDIT_FINDINGS, OpenedFiles, verify
-from mcp_workbench.team.audit.audit_file import HEAD, group_hash, rotated_files
+from mcp_workbench.team.audit.audit_file import HEAD_SUFFIX, group_hash, rotated_files
 from tests.team.audit.test_audit_file import Line, chained, opened, write
 
 Lines = list[str]
@@ -115,7 +115,7 @@ def test_the_hash_of_the_first_lines_cannot_be_left_out(path: Path) -> None:
 
 
 def test_a_file_with_a_hash_in_each_line_is_read_as_before(path: Path) -> None:
-    Path(f"{path}{HEAD}").unlink()
+    Path(f"{path}{HEAD_SUFFIX}").unlink()
     change_lines(path, rechained)
     report = verify(str(path))
     assert report.findings == [] and report.hash == group_hash(path.read_bytes().splitlines()[-1])
@@ -136,20 +136,20 @@ def test_lines_appended_during_verification_are_not_judged(path: Path) -> None:
 
 
 def test_without_a_head_verification_states_its_limits(path: Path) -> None:
-    Path(f"{path}{HEAD}").unlink()
+    Path(f"{path}{HEAD_SUFFIX}").unlink()
     path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines()[:3]))
     report = verify(str(path))
     assert report.findings == [] and "cannot be known" in report.notes[0]
 
 
 def test_a_damaged_head_is_found(path: Path) -> None:
-    Path(f"{path}{HEAD}").write_text("?")
+    Path(f"{path}{HEAD_SUFFIX}").write_text("?")
     assert "was damaged" in verify(str(path)).findings[0]
 
 
 def test_a_fully_rewritten_record_is_detected_with_a_hash_kept_elsewhere(path: Path) -> None:
     kept = verify(str(path))
-    for each in (path, Path(f"{path}{HEAD}")):
+    for each in (path, Path(f"{path}{HEAD_SUFFIX}")):
         each.unlink()
     file = opened(path)
     write(file, 1, 2, 3, 4, 6)

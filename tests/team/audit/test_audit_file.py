@@ -17,7 +17,7 @@ from msgspec.json import encode
 
 from mcp_workbench.team.audit import audit_file
 from mcp_workbench.team.audit.audit_chain import verify
-from mcp_workbench.team.audit.audit_file import HEAD, AuditFile, ChainedLine, group_hash, rotated_files
+from mcp_workbench.team.audit.audit_file import HEAD_SUFFIX, AuditFile, ChainedLine, group_hash, rotated_files
 
 
 class Line(ChainedLine, omit_defaults=True):
@@ -76,7 +76,7 @@ def test_lines_are_numbered_chained_and_for_our_user_alone(path: Path, file: Aud
     write(file, 3)
     assert [(line["seq"], line["n"]) for line in lines(path)] == [(1, 1), (2, 2), (3, 3)]
     assert verify(str(path)).findings == []
-    for each in (path, Path(f"{path}{HEAD}")):
+    for each in (path, Path(f"{path}{HEAD_SUFFIX}")):
         assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
 
@@ -180,11 +180,11 @@ def test_a_line_that_was_cut_off_by_a_crash_is_left_and_said(path: Path, file: A
 
 def test_lines_that_were_written_before_the_head_could_be_are_taken_over(path: Path, file: AuditFile) -> None:
     write(file, 1)
-    head = Path(f"{path}{HEAD}").read_bytes()
+    head = Path(f"{path}{HEAD_SUFFIX}").read_bytes()
     write(file, 2, 3)
     file.close()
     # As after a crash between the two writes.
-    Path(f"{path}{HEAD}").write_bytes(head)
+    Path(f"{path}{HEAD_SUFFIX}").write_bytes(head)
     assert "lines up to 3 were added" in verify(str(path)).findings[0]
     write(opened(path), 4)
     assert [line.get("n") for line in lines(path)] == [1, 2, 3, None, 4]
@@ -214,7 +214,7 @@ def test_foreign_lines_are_reported(path: Path, file: AuditFile) -> None:
 @pytest.mark.parametrize("content", [None, b"", b"nonsense", b'{"seq":1}'])
 def test_a_head_that_is_gone_or_changed_is_said(path: Path, file: AuditFile, content: bytes | None) -> None:
     write(file, 1, 2)
-    head = Path(f"{path}{HEAD}")
+    head = Path(f"{path}{HEAD_SUFFIX}")
     head.unlink() if content is None else head.write_bytes(content)
     write(file, 3)
     assert [line["seq"] for line in lines(path)] == [1, 2, 3, 4]
@@ -227,7 +227,7 @@ def test_without_its_head_the_file_itself_says_where_it_ends(path: Path) -> None
     for number in range(12):
         file.append([line_of(number, 500)])
     file.close()
-    Path(f"{path}{HEAD}").unlink()
+    Path(f"{path}{HEAD_SUFFIX}").unlink()
     write(opened(path), 99)
     report = verify(str(path))
     assert report.findings == [] and report.first == 1
@@ -243,7 +243,7 @@ def test_a_cut_at_the_front_is_found_after_the_head_was_lost(path: Path, removed
     file.close()
     first = lines(path)[0]["seq"]
     assert first > 1
-    Path(f"{path}{HEAD}").unlink()
+    Path(f"{path}{HEAD_SUFFIX}").unlink()
     file = opened(path, largest=1024)
     for number in range(3):
         file.append([line_of(number, 500)])
@@ -335,10 +335,10 @@ def test_a_file_that_cannot_be_put_aside_grows_on(path: Path, monkeypatch: pytes
 def test_lines_that_were_written_at_once_are_taken_over_whole_or_in_part(path: Path, file: AuditFile) -> None:
     """As a crash leaves them: without a head that names them, the last one not completed."""
     write(file, 1)
-    head = Path(f"{path}{HEAD}").read_bytes()
+    head = Path(f"{path}{HEAD_SUFFIX}").read_bytes()
     write(file, 2, 3, 4)
     file.close()
-    Path(f"{path}{HEAD}").write_bytes(head)
+    Path(f"{path}{HEAD_SUFFIX}").write_bytes(head)
     path.write_bytes(path.read_bytes()[:-5])
     again = opened(path)
     write(again, 5)
@@ -353,7 +353,7 @@ def test_a_long_file_without_its_head_goes_on_from_its_last_lines(path: Path, fi
     for _ in range(4):
         file.append([line_of(number, 10_000) for number in range(10)])
     file.close()
-    Path(f"{path}{HEAD}").unlink()
+    Path(f"{path}{HEAD_SUFFIX}").unlink()
     write(opened(path), 1)
     report = verify(str(path))
     assert report.findings == [] and any("was missing" in note for note in report.notes)
@@ -517,7 +517,7 @@ def test_a_descriptor_that_was_closed_is_not_closed_again(
 ) -> None:
     write(file, 1)
     if gone == "head":
-        Path(f"{path}{HEAD}").unlink()
+        Path(f"{path}{HEAD_SUFFIX}").unlink()
     else:
         path.rename(path.with_name("moved"))
         path.write_text("")
@@ -577,12 +577,12 @@ def test_after_its_head_was_lost_files_that_were_deleted_by_rotation_are_not_mis
     file.close()
     oldest = lines(rotated_files(str(path))[0])[0]["seq"]
     assert oldest > 1
-    Path(f"{path}{HEAD}").unlink()
+    Path(f"{path}{HEAD_SUFFIX}").unlink()
     file = opened(path)
     file.append([line_of(99)])
     # Lines that the head did not know are no addition if there was none.
     assert [line["reason"] for line in lines(path) if "reason" in line] == [
-        f"`{path}{HEAD}` was missing: whether lines after {lines(path)[-3]['seq']} are gone cannot be known"
+        f"`{path}{HEAD_SUFFIX}` was missing: whether lines after {lines(path)[-3]['seq']} are gone cannot be known"
     ]
     assert (verify(str(path)).findings, verify(str(path)).first) == ([], oldest)
 
@@ -592,7 +592,7 @@ def test_the_head_keeps_its_length(path: Path, file: AuditFile) -> None:
     lengths = set()
     for number in range(3):
         write(file, number)
-        lengths.add(Path(f"{path}{HEAD}").stat().st_size)
+        lengths.add(Path(f"{path}{HEAD_SUFFIX}").stat().st_size)
     assert lengths == {audit_file.HEAD_BYTES}
 
 

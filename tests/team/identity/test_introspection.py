@@ -118,7 +118,7 @@ async def test_one_peer_leaves_places_for_the_tokens_of_others() -> None:
     provider.gate.set()
     assert await right == ALICE
     asked = [each for each in found if isinstance(each, asyncio.Future)]
-    assert await asyncio.gather(*asked) == [module.UNKNOWN] * module.MAX_REQUESTS_PER_PEER
+    assert await asyncio.gather(*asked) == [module.UNKNOWN_TOKEN] * module.MAX_REQUESTS_PER_PEER
     assert isinstance(tokens.recognise("another", partial(PresentingPeer, "10.0.0.9")), asyncio.Future), (
         "its places are free"
     )
@@ -143,7 +143,7 @@ async def test_a_peer_that_fails_often_waits_before_its_tokens_are_asked_about(
     assert not provider_counts(tokens)
     monkeypatch.setattr(module, "SLOWED_PEER_DELAY", 0.0)
     found = tokens.recognise("guess", partial(PresentingPeer, "10.0.0.1", is_slowed=True))
-    assert isinstance(found, asyncio.Future) and await found == module.UNKNOWN
+    assert isinstance(found, asyncio.Future) and await found == module.UNKNOWN_TOKEN
     assert len(provider.asked) == 2 and not provider_counts(tokens)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_workbench.engine.lasting_state import ACCEPTED
+from mcp_workbench.engine.lasting_state import ACCEPTED_DEFINITION
 from mcp_workbench.team.lock import shared_lock as module
 from mcp_workbench.team.lock.lock_file import LockedServer, LockFile
 from mcp_workbench.team.lock.shared_lock import SharedLock
@@ -91,7 +91,7 @@ def test_instance_that_starts_later_knows_and_a_state_that_lost_it_is_told_again
 def test_unreadable_input_is_left_alone(server: SharedServer) -> None:
     here = Machine(server, file_with(read="r1"))
     for key, value in (("a", b"[]"), ("b", b'{"config":"workbench.json","toolbox":"box","server":"server"}')):
-        server.values[ACCEPTED, "", key] = value
+        server.values[ACCEPTED_DEFINITION, "", key] = value
     server.settle()
     assert here.expected == {"read": "r1"} and not here.changes
     assert len(server.values) == 2

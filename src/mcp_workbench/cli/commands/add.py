@@ -24,10 +24,10 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from mcp_workbench.cli.consent import agrees, ask
-from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, remark
 from mcp_workbench.cli.flags import Parsed, UsageError, named_value
 from mcp_workbench.cli.screen import Part, stdout
-from mcp_workbench.engine.config.choose import FILE_NAME
+from mcp_workbench.engine.config.choose import CONFIG_FILE_NAME
 from mcp_workbench.engine.config.environment import server_environment
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.engine.config.redact import Redactor
@@ -56,7 +56,7 @@ _SHORT_TEXT: Final = 100
 # Some servers have dozens; secret ones are listed first.
 _MAX_OPTIONAL_INPUTS: Final = 8
 _CONTAINERS: Final = ("docker", "podman")
-_FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
+_ADD_FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
 
 
 class _Wanted(Struct, frozen=True):
@@ -107,7 +107,7 @@ def run(parsed: Parsed) -> int:
         remark("hint", f"mcp-workbench auth login {toolbox}/{name} signs you in")
     elif state == "failed":
         remark("hint", f"correct it in {file.path}, or run mcp-workbench remove {toolbox}/{name}")
-        return FAILED
+        return FAILED_STATUS
     return 0
 
 
@@ -116,12 +116,12 @@ def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
     end = len(parsed.positionals) if parsed.before_dashes is None else parsed.before_dashes
     before, words = parsed.positionals[:end], parsed.positionals[end:]
     if not before:
-        raise UsageError("the server needs a name", hint=_FORMS)
+        raise UsageError("the server needs a name", hint=_ADD_FORMS)
     name, *sources = before
     if len(sources) > 1:
-        raise UsageError(f"unexpected argument `{sources[1]}`", hint=_FORMS)
+        raise UsageError(f"unexpected argument `{sources[1]}`", hint=_ADD_FORMS)
     if not sources and not words:
-        raise UsageError(f"`{name}` needs a program, an address, a server.json or a registry name", hint=_FORMS)
+        raise UsageError(f"`{name}` needs a program, an address, a server.json or a registry name", hint=_ADD_FORMS)
     return name, sources[0] if sources else None, words
 
 
@@ -266,7 +266,9 @@ def _described(source: str, registry: str) -> Described:
         is_address = (":" in source and "/" in source) or source.startswith("localhost")
         raise UsageError(
             f"`{source}` is neither an address, a server.json nor the name of a server in a registry",
-            hint=f"an address begins with http:// or https://, for example: http://{source}" if is_address else _FORMS,
+            hint=f"an address begins with http:// or https://, for example: http://{source}"
+            if is_address
+            else _ADD_FORMS,
         )
     from mcp_workbench.setup.mcp_registry import fetched
 
@@ -371,7 +373,7 @@ def _trial(target: str, toolbox: str, name: str, entry: dict[str, Any]) -> Itera
     """A configuration with this server alone, and the path under which it is started. Its private home ends with it,
     whatever the user decides: what is in it was written before, and settings of package runners would stay in force."""
     with tempfile.TemporaryDirectory(prefix="mcp-workbench-", ignore_cleanup_errors=True) as folder:
-        path = as_path = os.path.join(folder, FILE_NAME)
+        path = as_path = os.path.join(folder, CONFIG_FILE_NAME)
         with open(path, "wb") as file:
             file.write(encode({"toolboxes": {toolbox: {"description": name, "mcpServers": {name: entry}}}}))
         if "sandbox" not in entry:
@@ -412,7 +414,7 @@ def _search(parsed: Parsed) -> int:
     screen = stdout()
     if not candidates:
         remark("note", f"the registry `{file.registry}` has nothing for `{words}`")
-        return FAILED
+        return FAILED_STATUS
     # The official registry counts no downloads; others do.
     counts = any(each.downloads for each in candidates)
     rows: list[list[Part]] = []

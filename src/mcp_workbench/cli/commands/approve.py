@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.engine.printable import one_line
@@ -26,10 +26,12 @@ def run(parsed: Parsed) -> int:
         return complain(
             "this process cannot be told from a server's (it runs with no_new_privs), and servers must not approve",
             hint="run it outside of the sandbox or container, or answer in a client that can ask you",
-            status=FAILED,
+            status=FAILED_STATUS,
         )
     if reply.problem is not None:
-        return complain(f"the call `{wanted.id[:50]}` could not be decided: {one_line(reply.problem)}", status=FAILED)
+        return complain(
+            f"the call `{wanted.id[:50]}` could not be decided: {one_line(reply.problem)}", status=FAILED_STATUS
+        )
     if reply.found is None:
         return _complain_of(wanted.id[:50], reply.decided)
     if wanted.only_shows:

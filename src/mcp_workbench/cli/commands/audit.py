@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import DecodeError
 from msgspec.json import decode
 
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.cli.settings import configuration
@@ -20,8 +20,8 @@ from mcp_workbench.engine.printable import one_line, plural
 from mcp_workbench.team.audit.audit_chain import OpenedFiles, verify
 
 LAST_LINES: Final = 200
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_HEADER: Final = ("time", "who", "from", "client", "what", "decision", "outcome", "ms")
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AUDIT_HEADER: Final = ("time", "who", "from", "client", "what", "decision", "outcome", "ms")
 
 
 def run(parsed: Parsed) -> int:
@@ -36,12 +36,12 @@ def run(parsed: Parsed) -> int:
         return complain(
             "there is no audit file to read",
             'set `"audit": {"file": …}` in the configuration, or name a FILE',
-            status=FAILED,
+            status=FAILED_STATUS,
         )
     try:
         return _verify(parsed, path) if verifies else _print(parsed, path)
     except OSError as error:
-        return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
+        return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED_STATUS)
 
 
 def _configured(parsed: Parsed) -> str | None:
@@ -53,7 +53,7 @@ def _verify(parsed: Parsed, path: str) -> int:
     report = verify(path, _expected(parsed.value("expect")))
     if parsed.has("json"):
         stdout().json(report._asdict())
-        return FAILED if report.findings else 0
+        return FAILED_STATUS if report.findings else 0
     screen = stdout()
     for finding in report.findings:
         screen.line(("broken  ", "bad"), one_line(finding))
@@ -67,7 +67,7 @@ def _verify(parsed: Parsed, path: str) -> int:
         print("no lines")
     if not report.findings:
         screen.line(("ok", "good"), "  nothing was edited, inserted, moved or removed, as far as can be known")
-    return FAILED if report.findings else 0
+    return FAILED_STATUS if report.findings else 0
 
 
 def _expected(given: str | None) -> tuple[int, str] | None:
@@ -95,8 +95,8 @@ def _print(parsed: Parsed, path: str) -> int:
         return 0
     rows = [_row(line) for line in found]
     # Names of principals are long (`https://issuer#subject`) and cannot be copied when folded into columns.
-    if screen.fits(_HEADER, rows):
-        screen.table(_HEADER, rows, right=(7,))
+    if screen.fits(_AUDIT_HEADER, rows):
+        screen.table(_AUDIT_HEADER, rows, right=(7,))
     else:
         for row in rows:
             _show(screen, row)
@@ -152,8 +152,8 @@ def _path(line: dict[str, Any]) -> str:
 def _moment(since: str) -> str:
     """Return a time in the format of the audit lines, which sorts as text."""
     number, unit = since[:-1], since[-1:]
-    if number.isdecimal() and unit in _UNITS:
-        at = datetime.fromtimestamp(max(time.time() - int(number) * _UNITS[unit], 0), UTC)
+    if number.isdecimal() and unit in _UNIT_SECONDS:
+        at = datetime.fromtimestamp(max(time.time() - int(number) * _UNIT_SECONDS[unit], 0), UTC)
     else:
         try:
             at = datetime.fromisoformat(since)

@@ -20,7 +20,7 @@ from mcp_workbench.signin.sign_in_target import SignInTarget
 from mcp_workbench.signin.signed_in_headers import due_at
 from mcp_workbench.signin.store import SignInRecord, TokenStore, WantedSignIn
 
-HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in", "sign in again by")
+SIGN_INS_HEADER = ("server", "state", "account", "scopes", "token valid until", "signed in", "sign in again by")
 
 
 def run(parsed: Parsed) -> int:
@@ -44,9 +44,11 @@ def run(parsed: Parsed) -> int:
     people = [*(record.principal for record in contents.records), *(wanted.principal for wanted in missing)]
     if any(people):
         # From a workbench that serves several users. Sign-ins without a name are the user's own.
-        screen.table((*HEADER, "user"), [[*row, principal] for row, principal in zip(rows, people, strict=True)])
+        screen.table(
+            (*SIGN_INS_HEADER, "user"), [[*row, principal] for row, principal in zip(rows, people, strict=True)]
+        )
     else:
-        screen.table(HEADER, rows)
+        screen.table(SIGN_INS_HEADER, rows)
     for record in contents.records:
         if text := note(record, "mcp-workbench auth login SERVER", time.time()):
             remark("warning", f"{visible(_shown(record.server))}: {text}")

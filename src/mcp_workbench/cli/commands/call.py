@@ -14,7 +14,7 @@ from msgspec.json import decode
 from mcp_workbench.cli.arguments import arguments_schema, read_arguments, read_json, unexpected
 from mcp_workbench.cli.elicitation import can_ask
 from mcp_workbench.cli.engine import Engine, ToolClient
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError, missing_arguments
 from mcp_workbench.cli.interactive_client import engine_of, interactive_client
 from mcp_workbench.cli.result_content import ResultContent, asks_the_user
@@ -42,7 +42,7 @@ _UNLISTED_HINT: Final = "the last word that is not key=value is the tool"
 _ASKED_NEXT_TIME: Final = (
     "the server is running for clients that cannot be asked; run the command again, and it is started for you"
 )
-_SAMPLING: Final = (
+_NO_SAMPLING: Final = (
     "the tool wants a text written by its client's model (sampling), and a command line has none; use it from an MCP "
     "client that offers sampling"
 )
@@ -88,7 +88,7 @@ def run(parsed: Parsed) -> int:
     except WorkbenchError as error:
         message = redactor.text(f"[{toolbox}/{server}] {error.message}")
         hint = hint_about(error, unlisted)
-        return complain(message, hint and redactor.text(hint), status=FAILED)
+        return complain(message, hint and redactor.text(hint), status=FAILED_STATUS)
     if reading.is_error and not parsed.has("raw") and (problems := _not_called(reading, where)):
         return complain(redactor.text(problems), *usage)
     return _show(parsed, reading, where, redactor, _unanswered(engine))
@@ -123,7 +123,7 @@ def _advice(text: str, unanswered: str) -> str:
     """Return what to do about a question, which a terminal helps with only if it is for the user."""
     words = text.lower()
     is_sampling = _ELICITATION not in words and any(word in words for word in _SAMPLING_WORDS)
-    return _SAMPLING if is_sampling else unanswered
+    return _NO_SAMPLING if is_sampling else unanswered
 
 
 async def _definition(engine: Engine, toolbox: str, server: str, tool: str) -> Raw:
@@ -173,10 +173,10 @@ def _given_json(parsed: Parsed, words: list[str]) -> bytes | None:
 def _show(parsed: Parsed, reading: ResultContent, where: str, redactor: Redactor, unanswered: str) -> int:
     if parsed.has("raw"):
         print_raw(reading.raw)
-        return FAILED if reading.is_error or reading.questions else 0
+        return FAILED_STATUS if reading.is_error or reading.questions else 0
     if reading.questions:
         asked = "; ".join(reading.questions)
-        return complain(f"[{where}] asks: {asked}", _advice(asked, unanswered), status=FAILED)
+        return complain(f"[{where}] asks: {asked}", _advice(asked, unanswered), status=FAILED_STATUS)
     if reading.is_error:
         # It may quote the server's stderr, so it is redacted; data on stdout is never changed.
         text = redactor.text(reading.as_text())
@@ -203,7 +203,7 @@ def _report_failure(where: str, text: str, unanswered: str) -> int:
     message, _, hint = text.partition("\nhint: ") if text.startswith(f"[{where}]") else (f"[{where}] {text}", "", "")
     if not hint and asks_the_user(text):
         hint = _advice(text, unanswered)
-    return complain(message, hint, status=FAILED)
+    return complain(message, hint, status=FAILED_STATUS)
 
 
 def _report_error(where: str, error: ErrorObject, redactor: Redactor, unanswered: str) -> int:
@@ -213,4 +213,4 @@ def _report_error(where: str, error: ErrorObject, redactor: Redactor, unanswered
     is_question = error.code in (URL_ELICITATION_REQUIRED, MISSING_CLIENT_CAPABILITY)
     hint = _advice(text, unanswered) if is_question else None
     text = redactor.text(text)
-    return complain(text, hint, status=FAILED)
+    return complain(text, hint, status=FAILED_STATUS)

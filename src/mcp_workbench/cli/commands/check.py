@@ -19,7 +19,7 @@ from msgspec import Struct
 from mcp_workbench.app.gateway import Options, about_programs
 from mcp_workbench.cli.commands.list import counted
 from mcp_workbench.cli.engine import Engine, StartingPlaces
-from mcp_workbench.cli.error_output import FAILED, USAGE, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, USAGE_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, rich_table, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
@@ -28,7 +28,7 @@ from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.filters import is_shown
 from mcp_workbench.engine.catalog.offer import KINDS, MAX_NAMED_WITHHELD_ITEMS, SINGULAR, about_oversized
-from mcp_workbench.engine.config.exposed_arguments import HINT, about_exposed_arguments
+from mcp_workbench.engine.config.exposed_arguments import USE_ENV_HINT, about_exposed_arguments
 from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
 from mcp_workbench.engine.config.load import unresolved
 from mcp_workbench.engine.config.model import WorkbenchConfig
@@ -40,13 +40,13 @@ from mcp_workbench.errors import ConfigError, SignInNeeded, WorkbenchError
 from mcp_workbench.setup.check_references import Unfetched, look
 from mcp_workbench.team.lock.packages import about_unpinned
 
-HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
+CHECK_HEADER: Final = ("toolbox", "server", "state", "MCP", "tools", "ready after")
 # Times are right-aligned.
-RIGHT: Final = (len(HEADER) - 1,)
+RIGHT: Final = (len(CHECK_HEADER) - 1,)
 REFRESH_PER_SECOND: Final = 8
 # The most urgent first, in case there are more servers than lines.
 _BY_URGENCY: Final = ("failed", SIGN_IN_NEEDED, "starting", "waiting", "ready")
-_STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
+_STATE_STYLES: Final[dict[str, Style]] = {"ready": "good", "failed": "bad", SIGN_IN_NEEDED: "warn"}
 
 UNPINNED_HINT: Final = (
     "mcp-workbench add pins a package (`npm:NAME`, `pypi:NAME`) to its newest version; an image is pinned by its "
@@ -76,7 +76,7 @@ class Finding(Struct):
     hidden: tuple[str, ...] = ()
 
     def cells(self) -> list[Part]:
-        style: Style = _STYLES.get(self.state, "dim")
+        style: Style = _STATE_STYLES.get(self.state, "dim")
         ready = self.state == "ready"
         return [
             (self.toolbox, "plain"),
@@ -146,7 +146,7 @@ def run(parsed: Parsed) -> int:
         if not parsed.has("json"):
             raise
         stdout().json(_problems_json(error))
-        return USAGE
+        return USAGE_STATUS
     redactor = log_for(parsed, config)
     # On stderr, so that `--json` stays JSON.
     for text in about_ignored_keys(config):
@@ -157,7 +157,7 @@ def run(parsed: Parsed) -> int:
     for text in exposed:
         remark("warning", text)
     if exposed:
-        remark("hint", HINT)
+        remark("hint", USE_ENV_HINT)
     if (unpinned := about_unpinned(config.servers())) is not None:
         remark("note", unpinned)
         remark("hint", UNPINNED_HINT)
@@ -196,14 +196,16 @@ def run(parsed: Parsed) -> int:
             remark("warning", text)
         if failed:
             # What a server lacks is already shown as the reason for its failure.
-            return _report_failed(findings, FAILED if lacking is None else USAGE)
+            return _report_failed(findings, FAILED_STATUS if lacking is None else USAGE_STATUS)
         if all_withheld:
-            return complain("all tools are withheld", LOCK_HINT if unlocked is None else _UNLOCKED, status=FAILED)
+            return complain(
+                "all tools are withheld", LOCK_HINT if unlocked is None else _UNLOCKED, status=FAILED_STATUS
+            )
         if hidden := sum(len(finding.hidden) for finding in findings):
             remark("warning", f"{_HIDDEN_FOUND[hidden > 1]}: read what your agent will read before you use it")
         else:
             remark("note", "all servers are healthy" if len(findings) > 1 else "the server is healthy")
-    return USAGE if lacking is not None else FAILED if failed or all_withheld else 0
+    return USAGE_STATUS if lacking is not None else FAILED_STATUS if failed or all_withheld else 0
 
 
 def _report_failed(findings: list[Finding], status: int) -> int:
@@ -351,7 +353,7 @@ async def _watched(work: Callable[[], Any], findings: list[Finding]) -> None:
         if not is_over and len(findings) >= screen.console.height:
             # Until the work ends, rows that do not fit are cut off at the bottom.
             shown = sorted(findings, key=lambda finding: _BY_URGENCY.index(finding.state))
-        return rich_table(HEADER, [finding.cells() for finding in shown], RIGHT)
+        return rich_table(CHECK_HEADER, [finding.cells() for finding in shown], RIGHT)
 
     # The table stays on the screen, so that an interrupted check shows its findings so far.
     with Live(table(), get_renderable=table, console=screen.console, refresh_per_second=REFRESH_PER_SECOND):
@@ -365,7 +367,7 @@ def show(screen: Screen, findings: list[Finding]) -> None:
     """Show a table, and the remarks on each server below it."""
     if not (screen.is_terminal and stderr().is_terminal):
         # If both are terminals, the table is already there.
-        screen.table(HEADER, [finding.cells() for finding in findings], right=RIGHT)
+        screen.table(CHECK_HEADER, [finding.cells() for finding in findings], right=RIGHT)
     for finding in findings:
         for noticed in (*finding.remarks, *finding.hidden):
             screen.blank()
@@ -407,7 +409,7 @@ def _report_unresolved(
         missing = [] if lacking is None else _problems_json(lacking)["problems"]
         problems = [*missing, *(each.as_json() for each in unfetched)]
         stdout().json({"config": config.path, "valid": False, "problems": problems})
-        return USAGE
+        return USAGE_STATUS
     texts = [] if lacking is None else [Redactor(config.secrets).text(lacking.message)]
     texts += (f"[{each.label}] {each.message}" + (f"\n  hint: {each.hint}" if each.hint else "") for each in unfetched)
     return complain("\n".join(texts), "servers that lack something are unavailable; all others work")

@@ -7,7 +7,7 @@ import time
 
 from msgspec import to_builtins
 
-from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import configuration, log_for
@@ -40,7 +40,7 @@ def run(parsed: Parsed) -> int:
         for text, hint in report.problems:
             remark("warning", text)
             remark("hint", hint)
-    return FAILED if report.problems else 0
+    return FAILED_STATUS if report.problems else 0
 
 
 def examined(config: WorkbenchConfig, redactor: Redactor) -> ClusterReport:

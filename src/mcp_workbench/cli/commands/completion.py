@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_workbench.cli.flags import HELP, Flag, Parsed, UsageError
+from mcp_workbench.cli.flags import HELP_FLAG, Flag, Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
-from mcp_workbench.cli.usage import ACTIONS, COMMANDS, GROUPS, resolved
+from mcp_workbench.cli.usage import ACTIONS_OF_COMMANDS, COMMAND_GROUPS, COMMANDS, resolved
 from mcp_workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ _MAX_COMPLETION_LENGTH: Final = 80
 # Where bash breaks words.
 _BREAKS: Final = "=:"
 # Characters without a special meaning in bash, zsh and fish.
-_HARMLESS: Final = re.compile(r"[\w@%+=:,./-]+")
+_UNQUOTED: Final = re.compile(r"[\w@%+=:,./-]+")
 
 
 # Candidates for the last word of a command line: commands, options, and what servers offered when last listed.
@@ -112,19 +112,19 @@ def completed(words: Sequence[str]) -> list[str]:
 def _is_harmless(described: str, last: str) -> bool:
     """Whether a candidate is one plain word to every shell, and to us: no option unless one was begun."""
     word = described.partition("\t")[0]
-    return _HARMLESS.fullmatch(word) is not None and (last[:1] in ("-", "=") or word[0] not in "-=")
+    return _UNQUOTED.fullmatch(word) is not None and (last[:1] in ("-", "=") or word[0] not in "-=")
 
 
 def _fitting(before: Sequence[str], last: str) -> Iterable[str]:
     if not before:
-        listed = [name for group in GROUPS.values() for name in group]
+        listed = [name for group in COMMAND_GROUPS.values() for name in group]
         return [_described(name, COMMANDS[name].summary) for name in (*listed, "demo")]
     command, *rest = resolved(before)
     if "--" in rest:
         # Not a command of ours.
         return []
     if last.startswith("-"):
-        actions = ACTIONS.get(command, {}).items()
+        actions = ACTIONS_OF_COMMANDS.get(command, {}).items()
         found = [_described(word, COMMANDS[name].summary) for word, name in actions if word.startswith("-")]
         return found + [_described(f"--{name}", flag.help) for name, flag in _flags(command).items()]
     if rest and rest[-1].startswith("--") and "=" not in rest[-1]:
@@ -143,7 +143,7 @@ def takes_value(command: str, flag: str) -> bool:
 
 
 def _flags(command: str) -> dict[str, Flag]:
-    return {flag.name: flag for flag in (*COMMANDS[command].flags, HELP)} if command in COMMANDS else {}
+    return {flag.name: flag for flag in (*COMMANDS[command].flags, HELP_FLAG)} if command in COMMANDS else {}
 
 
 def _faces(rest: Sequence[str]) -> Iterable[str]:

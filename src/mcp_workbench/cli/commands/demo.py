@@ -19,19 +19,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.engine.nearest import nearest
 from mcp_workbench.engine.protocol.revisions import newest
 from mcp_workbench.errors import WorkbenchError
 
-SERVERS: Final = ("notes", "clock", "calculator", "files")
+DEMO_SERVERS: Final = ("notes", "clock", "calculator", "files")
 TIMED_CALLS: Final = 200
 # Alternating, so that other load on the machine affects both measurements.
 ROUNDS: Final = 5
 
-TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
+DEMO_TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
     "desk": ("Notes and the clock: the everyday things", {"notes": ["--with-samples"], "clock": []}),
     "lab": ("Calculations, files, and notes of its own", {"notes": [], "calculator": ["--with-crash"], "files": ["."]}),
 }
@@ -187,13 +187,13 @@ def run(parsed: Parsed) -> int:
             Walkthrough(stdout(), Path(folder)).run()
         except DemoFailed as error:
             last_lines = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
-            return complain("\n".join([error.message, *last_lines]), "please report this", status=FAILED)
+            return complain("\n".join([error.message, *last_lines]), "please report this", status=FAILED_STATUS)
     return 0
 
 
 def _be_server(name: str, arguments: list[str]) -> int:
-    if name not in SERVERS:
-        near = nearest(name, SERVERS) or SERVERS
+    if name not in DEMO_SERVERS:
+        near = nearest(name, DEMO_SERVERS) or DEMO_SERVERS
         raise UsageError(f"there is no demo server `{name}`; there are {', '.join(f'`{one}`' for one in near)}")
     import runpy
 
@@ -241,7 +241,7 @@ class Walkthrough:
         (self._folder / "readme.txt").write_text("A file for the demo's file server.\n")
         toolboxes: dict[str, Any] = {}
         rows: list[list[Part]] = []
-        for name, (description, servers) in TOOLBOXES.items():
+        for name, (description, servers) in DEMO_TOOLBOXES.items():
             entries: dict[str, Any] = {}
             for server, arguments in servers.items():
                 command, *rest = server_command(server, arguments)
@@ -332,7 +332,7 @@ class Walkthrough:
     def _without_workbench(self) -> list[list[Any]]:
         """Return the tools of each server as a client without a workbench gets them."""
         found = []
-        for _, servers in TOOLBOXES.values():
+        for _, servers in DEMO_TOOLBOXES.values():
             for server, arguments in servers.items():
                 with DemoClient(server_command(server, arguments), self._folder, self._log) as client:
                     client.initialize()

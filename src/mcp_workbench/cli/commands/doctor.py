@@ -15,13 +15,13 @@ from typing import Final
 from mcp_workbench.app.gateway import about_programs
 from mcp_workbench.cli.commands.check import Finding, about_lock, about_sign_ins, connect
 from mcp_workbench.cli.engine import Engine
-from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Screen, Style, stdout
 from mcp_workbench.cli.settings import log_for
 from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config.choose import choose
-from mcp_workbench.engine.config.exposed_arguments import HINT, about_exposed_arguments
+from mcp_workbench.engine.config.exposed_arguments import USE_ENV_HINT, about_exposed_arguments
 from mcp_workbench.engine.config.foreign_keys import about_ignored_keys
 from mcp_workbench.engine.config.load import unresolved
 from mcp_workbench.engine.config.model import ServerConfig
@@ -32,7 +32,7 @@ from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError, WorkbenchError
 from mcp_workbench.setup import doctor_checks, doctor_clients
 from mcp_workbench.setup.client_files import message_and_hint
-from mcp_workbench.setup.clients.server_json import RUNNERS
+from mcp_workbench.setup.clients.server_json import RUNNERS_OF_KINDS
 from mcp_workbench.setup.diagnosis import SEVERITIES, Check, Diagnosis, Examined, Severity, in_order
 
 # For all servers together; those that are not ready by then are reported as slow.
@@ -95,8 +95,8 @@ CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("cache", doctor_checks.cache),
     ("older files of clients", doctor_clients.stale_files),
 )
-_QUOTED: Final = re.compile("`[^`]+`")
-_STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "note": "name"}
+_BACKTICKED: Final = re.compile("`[^`]+`")
+_SEVERITY_STYLES: Final[dict[Severity, Style]] = {"error": "bad", "warning": "warn", "note": "name"}
 
 
 def run(parsed: Parsed) -> int:
@@ -126,7 +126,7 @@ def run(parsed: Parsed) -> int:
         _show(screen, found)
         screen.flush()
         _sum_up(found)
-    return FAILED if any(each.severity == "error" and not each.fixed for each in found) else 0
+    return FAILED_STATUS if any(each.severity == "error" and not each.fixed for each in found) else 0
 
 
 class _CheckThread:
@@ -180,7 +180,7 @@ def _configuration(parsed: Parsed) -> tuple[Examined, list[Diagnosis]]:
             text, own_hint = lacking.message, "set these variables before the workbench starts, or in an `envFile`"
         found.append(Diagnosis("error", "variables", text, own_hint or ""))
     found += [Diagnosis("warning", "configuration", text) for text in about_ignored_keys(config)]
-    found += [Diagnosis("warning", "secrets", text, HINT) for text in about_exposed_arguments(config)]
+    found += [Diagnosis("warning", "secrets", text, USE_ENV_HINT) for text in about_exposed_arguments(config)]
     return Examined(config, os.environ), found
 
 
@@ -231,7 +231,7 @@ def about_server(finding: Finding, command: str | None) -> list[Diagnosis]:
 
 def _about_slow_start(command: str | None) -> str:
     program = os.path.basename(command or "")
-    if any(program in runners for runners in RUNNERS.values()):
+    if any(program in runners for runners in RUNNERS_OF_KINDS.values()):
         # They all keep what they have downloaded.
         return "a package is downloaded at its first start only; if it is slow again, install it and start its program"
     return "here all servers start at once; on its own it may be faster" if program else ""
@@ -251,7 +251,7 @@ def _show(screen: Screen, found: list[Diagnosis]) -> None:
     last = {(each.severity, each.area, each.hint): each for each in found if not each.fixed}
     for each in found:
         first, _, rest = tilde(each.text).partition("\n")
-        screen.line((each.severity, _STYLES[each.severity]), f": {each.area}: {first}")
+        screen.line((each.severity, _SEVERITY_STYLES[each.severity]), f": {each.area}: {first}")
         if rest:
             screen.line((rest, "dim"), indent=2)
         if each.fixed:
@@ -282,7 +282,7 @@ def _next_step(left: list[Diagnosis]) -> str | None:
     first = next((each for each in worst if each.hint), worst[0])
     # A command says what it is about, and so does a hint with the name of what is wrong; "check `url`" does not.
     statement = _first_statement(first.text)
-    names_it = any(each in statement for each in _QUOTED.findall(first.hint))
+    names_it = any(each in statement for each in _BACKTICKED.findall(first.hint))
     about = "" if first.hint.startswith("mcp-workbench") or names_it else f" ({statement})"
     return f"do this first: {first.hint or 'put the first of these right'}{about}"
 

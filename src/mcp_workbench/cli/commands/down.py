@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp_workbench.cli.commands.up import disable_sharing
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.sharing.front.commanding import end
 from mcp_workbench.sharing.front.joining import CannotJoin, NotRunning
@@ -19,6 +19,6 @@ def run(parsed: Parsed) -> int:
         print("No shared workbench is running.")
         return 0
     except CannotJoin as reason:
-        return complain(str(reason), status=FAILED)
+        return complain(str(reason), status=FAILED_STATUS)
     print(f"The shared workbench (process {ended.pid}) has ended.{ended.about_clients()}")
     return 0

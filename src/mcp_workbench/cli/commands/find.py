@@ -7,23 +7,23 @@ from typing import Final
 
 from msgspec import Raw
 
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.interactive_client import configured_engine, interactive_client
 from mcp_workbench.cli.result_content import ResultContent
 from mcp_workbench.cli.screen import Part, Screen, stdout
 from mcp_workbench.engine.economy.prose import clip
-from mcp_workbench.engine.economy.search_answer import FULL_DEFINITIONS, NOTHING
+from mcp_workbench.engine.economy.search_answer import FULL_DEFINITIONS, NO_MATCH
 from mcp_workbench.errors import WorkbenchError
 
 _MOST: Final = 1000
 _MAX_FOUND_REASON_LENGTH: Final = 100
 _MORE_ABOUT_SERVERS: Final = "More about servers: mcp-workbench doctor"
 # As the search writes them: where a tool is, and how many there are.
-_PATH: Final = re.compile(r"[^/\s]+/[^/]+/.+")
+_TOOL_PATH: Final = re.compile(r"[^/\s]+/[^/]+/.+")
 # Where in the configuration something is wrong, and what to do: `doctor` says it.
 _PLACE: Final = re.compile(r", at \$\..*")
-_COUNTED: Final = re.compile(r"(\d+) of (\d+): ")
+_SHOWN_OF_ALL: Final = re.compile(r"(\d+) of (\d+): ")
 
 
 def run(parsed: Parsed) -> int:
@@ -49,17 +49,17 @@ def run(parsed: Parsed) -> int:
     try:
         reading = ResultContent(engine.run(work))
     except WorkbenchError as error:
-        return complain(redactor.text(error.message), error.hint and redactor.text(error.hint), status=FAILED)
+        return complain(redactor.text(error.message), error.hint and redactor.text(error.hint), status=FAILED_STATUS)
     text = redactor.text(reading.as_text())
     if reading.is_error:
-        return complain(text, status=FAILED)
+        return complain(text, status=FAILED_STATUS)
     if parsed.has("json"):
         stdout().json({"query": words, "text": text} if reading.structured is None else reading.structured)
     elif is_for_people:
         _show(stdout(), text)
     else:
         stdout().text(text)
-    return FAILED if text.startswith(NOTHING) else 0
+    return FAILED_STATUS if text.startswith(NO_MATCH) else 0
 
 
 def _show(screen: Screen, text: str) -> None:
@@ -70,20 +70,20 @@ def _show(screen: Screen, text: str) -> None:
     notes = []
     for line in lines:
         path, _, sentence = line.partition(" - ")
-        if _PATH.fullmatch(path):
+        if _TOOL_PATH.fullmatch(path):
             rows.append([(path, "name"), sentence])
         elif not line.startswith((FULL_DEFINITIONS, "Near: ", "In ")):
             notes.append(line)
-    if head.startswith(NOTHING):
+    if head.startswith(NO_MATCH):
         # What follows is for an agent, which opens a toolbox next.
-        notes = [f"{NOTHING} Try other words; mcp-workbench list shows all servers."]
+        notes = [f"{NO_MATCH} Try other words; mcp-workbench list shows all servers."]
     elif not rows:
         notes = [head, *notes]
     for note in notes:
         screen.line(note)
     if rows:
         screen.table(["", ""], rows)
-    if matched := _COUNTED.match(head):
+    if matched := _SHOWN_OF_ALL.match(head):
         more = f"{matched[1]} of {matched[2]} matches; --limit N shows more. " if matched[1] != matched[2] else ""
         screen.blank()
         screen.line((f"{more}--as-agent also shows the arguments.", "dim"))

@@ -17,16 +17,16 @@ from typing import Any, Final
 from msgspec import Struct
 
 from mcp_workbench.cli.consent import agrees, ask
-from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.serve import face_named
 from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config import trust
-from mcp_workbench.engine.config.choose import FILE_NAME, user_folder
+from mcp_workbench.engine.config.choose import CONFIG_FILE_NAME, user_folder
 from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.problems import ConfigProblems, in_one_line
-from mcp_workbench.engine.face.client_behaviour import UNKNOWN, behaviours
+from mcp_workbench.engine.face.client_behaviour import UNKNOWN_CLIENT, behaviours
 from mcp_workbench.engine.faces import DEFAULT_FACE, FACES
 from mcp_workbench.engine.printable import plural
 from mcp_workbench.errors import ConfigError
@@ -326,7 +326,7 @@ def _fault(entry: dict[str, Any]) -> str | None:
     # With the configuration reader itself, so that everything imported can be loaded.
     box = {"description": "x", "mcpServers": {"x": entry}}
     try:
-        parse(_written({"toolboxes": {"x": box}}), FILE_NAME, os.environ)
+        parse(_written({"toolboxes": {"x": box}}), CONFIG_FILE_NAME, os.environ)
     except ConfigProblems as error:
         return in_one_line(error.problems).replace("$.toolboxes.x.mcpServers.x.", "")
     return None
@@ -334,11 +334,11 @@ def _fault(entry: dict[str, Any]) -> str | None:
 
 def _target(parsed: Parsed) -> str:
     if parsed.has("project"):
-        return os.path.abspath(FILE_NAME)
+        return os.path.abspath(CONFIG_FILE_NAME)
     folder = user_folder()
     if folder is None:
         raise ConfigError("there is no folder for your settings", hint="set `HOME`, or use --project")
-    return os.path.join(folder, FILE_NAME)
+    return os.path.join(folder, CONFIG_FILE_NAME)
 
 
 def _files(parsed: Parsed) -> list[FoundFile]:
@@ -420,7 +420,7 @@ def _seen_by_clients(servers: list[ImportedServer]) -> str:
     seen: dict[str, list[str]] = {}
     for name in _clients_of(servers):
         # Both kinds of VS Code say the same of themselves.
-        known = behaviours().get(name.removesuffix("-insiders"), UNKNOWN)
+        known = behaviours().get(name.removesuffix("-insiders"), UNKNOWN_CLIENT)
         limit = f", up to {known.flat_up_to}," if known.flat_up_to else ""
         seen.setdefault(FACES[known.face].shows + limit, []).append(find(name).title)
     return "; ".join(f"{what} for {', '.join(titles)}" for what, titles in seen.items())
@@ -499,7 +499,7 @@ def _checked(parsed: Parsed, target: str, servers: list[ImportedServer], importe
         hint = f"{adds}fix the servers that failed before you use --replace"
     _say_next(hint)
     # A missing variable is not wrong usage of this command.
-    return FAILED if status else 0
+    return FAILED_STATUS if status else 0
 
 
 def _say_next(hint: str) -> None:

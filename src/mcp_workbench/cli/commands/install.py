@@ -19,7 +19,7 @@ from mcp_workbench.cli.screen import Part, stderr, stdout
 from mcp_workbench.cli.settings import clients_named
 from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.config import trust
-from mcp_workbench.engine.config.choose import FILE_NAME, own_file
+from mcp_workbench.engine.config.choose import CONFIG_FILE_NAME, own_file
 from mcp_workbench.engine.config.load import load, read
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.setup import client_commands
@@ -40,7 +40,7 @@ from mcp_workbench.setup.install_plan import (
 
 DEFAULT_NAME: Final = "workbench"
 # Claude Code accepts nothing else, and a name that begins with - would be an option of a client's own command.
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_ENTRY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def run(parsed: Parsed) -> int:
@@ -111,7 +111,7 @@ def _ask_for_consent(chosen: list[Client], scope: Scope, config: str, parsed: Pa
 
 def _name(parsed: Parsed) -> str:
     name = parsed.value("name") or DEFAULT_NAME
-    if not _NAME.fullmatch(name):
+    if not _ENTRY_NAME.fullmatch(name):
         raise UsageError(
             f"`{name}` is not a name that every client accepts",
             hint="--name takes letters, digits, - and _, at most 64",
@@ -128,13 +128,13 @@ def configuration_to_name(parsed: Parsed) -> str:
         return os.path.abspath(named)
     if parsed.has("project"):
         # Naming a file means trusting it, and this one may have come with the project.
-        content = read(FILE_NAME)
-        if trust.verdict(FILE_NAME, content) is not trust.TrustVerdict.TRUSTED:
+        content = read(CONFIG_FILE_NAME)
+        if trust.verdict(CONFIG_FILE_NAME, content) is not trust.TrustVerdict.TRUSTED:
             raise ConfigError(
-                f"the configuration `{os.path.abspath(FILE_NAME)}` is not trusted",
+                f"the configuration `{os.path.abspath(CONFIG_FILE_NAME)}` is not trusted",
                 hint="check what it starts, then run mcp-workbench team trust",
             )
-        return os.path.abspath(FILE_NAME)
+        return os.path.abspath(CONFIG_FILE_NAME)
     own = own_file()
     if own is None:
         raise ConfigError(

@@ -16,7 +16,7 @@ from mcp_workbench.errors import ConfigError, DownstreamError
 from mcp_workbench.signin.store import TokenStore
 from mcp_workbench.team.identity.named_keys import KeyFolder, KeyRecord, folder, key_holder
 
-_UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 365 * 86400.0}
+_EXPIRY_UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0, "y": 365 * 86400.0}
 
 
 def run(parsed: Parsed) -> int:
@@ -131,7 +131,7 @@ def _moment(text: str | None, now: float) -> float:
     found = re.fullmatch(r"([0-9]{1,5})([mhdwy])", text)
     moment = now
     if found is not None:
-        moment = now + int(found[1]) * _UNITS[found[2]]
+        moment = now + int(found[1]) * _EXPIRY_UNITS[found[2]]
     elif re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         try:
             # UTC, so that a key expires at the same moment wherever its workbench runs.

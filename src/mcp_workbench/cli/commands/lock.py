@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from mcp_workbench.cli.engine import Engine, connect
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.cli.settings import configuration, log_for
@@ -128,7 +128,7 @@ class _Locking:
             if not changes and not self._failures:
                 remark("note", "nothing has changed since it was locked")
         failed = self._report_failures(lock)
-        return FAILED if changes else failed
+        return FAILED_STATUS if changes else failed
 
     def accept(self, named: str | None) -> int:
         lock = self._lock()
@@ -321,13 +321,13 @@ class _Locking:
                 "a server cannot be started, and is not locked"
                 if count == 1
                 else f"{count} servers cannot be started, and are not locked",
-                status=FAILED,
+                status=FAILED_STATUS,
             )
         return complain(
             "a server cannot be started; its locked definitions are unchanged"
             if count == 1
             else f"{count} servers cannot be started; their locked definitions are unchanged",
-            status=FAILED,
+            status=FAILED_STATUS,
         )
 
 

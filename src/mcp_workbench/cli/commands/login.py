@@ -16,7 +16,7 @@ from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.downstream.sharing import OWN_USER
 from mcp_workbench.engine.printable import plural, visible
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 from mcp_workbench.errors import DownstreamError, SignInNeeded
 from mcp_workbench.signin.flow_io import DeviceCodeWait, SignInFailed
 from mcp_workbench.signin.grant_end import ends_at, shown
@@ -99,7 +99,7 @@ def record_sign_in(
     access: ServerAccess, entry: ServerEntry, target: SignInTarget, decision: str, reason: str = ""
 ) -> None:
     """Record in the audit log that a user has signed in or out here."""
-    who = {"principal": target.principal or LOCAL, "peer": "command line"}
+    who = {"principal": target.principal or LOCAL_PRINCIPAL, "peer": "command line"}
     access.record("sign_in", **who, toolbox=entry.toolbox, server=entry.name, decision=decision, reason=reason)
 
 

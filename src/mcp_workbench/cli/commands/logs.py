@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final
 from msgspec import DecodeError
 from msgspec.json import decode
 
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.watched_workbenches import Workbenches
 from mcp_workbench.engine.nearest import nearest
@@ -27,11 +27,11 @@ from mcp_workbench.engine.printable import visible
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.sharing.front.joining import log_path
 
-LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 # As `engine.observe.log` writes it.
-_HEAD: Final = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
+_LINE_HEAD: Final = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
 # `[toolbox/server]`, as lines about a server contain it.
-_LABEL: Final = re.compile(rb"\[([^\[\]\s]+/[^\[\]\s]+)\]")
+_SERVER_LABEL: Final = re.compile(rb"\[([^\[\]\s]+/[^\[\]\s]+)\]")
 LAST_LINES: Final = 200
 LAST_LINES_BEFORE_FOLLOWING: Final = 20
 # The delay until a new line is seen, which only has to suit a person.
@@ -46,8 +46,8 @@ def run(parsed: Parsed) -> int:
     if given is not None and not given.isdecimal():
         return complain(f"--lines is a number, not `{given}`")
     level = parsed.value("level")
-    if level is not None and level.lower() not in LEVELS:
-        return complain(f"--level is one of {', '.join(LEVELS)}, not `{level}`")
+    if level is not None and level.lower() not in LOG_LEVELS:
+        return complain(f"--level is one of {', '.join(LOG_LEVELS)}, not `{level}`")
     lines = LineFilter(parsed.positional(0), None if level is None else level.lower())
     if parsed.has("pid"):
         return _run_of_process(parsed, lines)
@@ -58,7 +58,7 @@ def run(parsed: Parsed) -> int:
         file = _opened(path)
         written = list(_written(path, file))
     except OSError as error:
-        return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED)
+        return complain(f"`{path}` cannot be read: {error.strerror}", status=FAILED_STATUS)
     meant = [line for line in written if lines.takes(line)]
     for line in meant[-count:] if count else ():
         _print(line)
@@ -201,14 +201,14 @@ class LineFilter:
 
     def __init__(self, server: str | None, level: str | None) -> None:
         self._labels = None if server is None else (f"/{server}]".encode(), f"[{server}]".encode())
-        self._least = 0 if level is None else LEVELS.index(level)
+        self._least = 0 if level is None else LOG_LEVELS.index(level)
         self._takes = server is None and level is None
 
     def takes(self, line: bytes) -> bool:
         level = _level_of(line)
         if level is not None:
             # What is worse than an error is one, too.
-            rank = LEVELS.index(level) if level in LEVELS else len(LEVELS)
+            rank = LOG_LEVELS.index(level) if level in LOG_LEVELS else len(LOG_LEVELS)
             is_meant = self._labels is None or any(label in line for label in self._labels)
             self._takes = rank >= self._least and is_meant
         return self._takes
@@ -216,7 +216,7 @@ class LineFilter:
 
 def _level_of(line: bytes) -> str | None:
     """The level of a line that begins an entry, as text or as JSON; None of one that continues it."""
-    head = _HEAD.match(line)
+    head = _LINE_HEAD.match(line)
     if head is not None:
         return head[1].decode().lower()
     if not line.startswith(b'{"time"'):
@@ -230,6 +230,6 @@ def _level_of(line: bytes) -> str | None:
 
 def similar_servers(server: str, written: Iterable[bytes]) -> list[str]:
     """The servers in the log whose names are similar, if it has none of this name."""
-    labels = {label.decode(errors="replace") for line in written for label in _LABEL.findall(line)}
+    labels = {label.decode(errors="replace") for line in written for label in _SERVER_LABEL.findall(line)}
     names = {label if "/" in server else label.rpartition("/")[2] for label in labels}
     return [] if server in names else nearest(server, names, 1)

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
 
 from mcp_workbench.cli.arguments import arguments_schema
-from mcp_workbench.cli.error_output import FAILED, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stderr, stdout
 from mcp_workbench.cli.settings import configuration, log_for
@@ -62,7 +62,7 @@ def run(parsed: Parsed) -> int:
         if len(unknown) < len(entries) and screen.is_terminal:
             screen.flush()
             remark("note", "from the cache; --no-cache asks the servers again")
-    return FAILED if len(failures) == len(entries) else 0
+    return FAILED_STATUS if len(failures) == len(entries) else 0
 
 
 def _budget(value: str | None) -> int | UnsetType | None:

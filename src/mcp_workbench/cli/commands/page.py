@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.watched_workbenches import Workbenches
@@ -35,7 +35,9 @@ def run(parsed: Parsed) -> int:
     answer = run_loop(_ask(chosen["pid"], port, _ways(chosen)))
     if answer is None or "error" in answer or not isinstance(answer.get("address"), str):
         why = "it does not answer; an earlier version has no page" if answer is None else str(answer.get("error"))
-        return complain(f"the workbench of process {chosen['pid']} opened no page: {one_line(why)}", status=FAILED)
+        return complain(
+            f"the workbench of process {chosen['pid']} opened no page: {one_line(why)}", status=FAILED_STATUS
+        )
     address: str = answer["address"]
     if parsed.has("no-browser") or not _opened(address):
         stdout().line(address)

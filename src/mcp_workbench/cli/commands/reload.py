@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec.json import decode
 
-from mcp_workbench.cli.error_output import FAILED, complain
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Screen, stdout
 from mcp_workbench.engine.observe.status_socket import running_workbenches
@@ -37,7 +37,7 @@ def run(parsed: Parsed) -> int:
         results.append(shared)
     if not results:
         return complain("no workbench is running" if pid is None else f"no workbench is running as process {pid}")
-    return 0 if all(results) else FAILED
+    return 0 if all(results) else FAILED_STATUS
 
 
 def _reload(screen: Screen, status: dict[str, Any]) -> bool:

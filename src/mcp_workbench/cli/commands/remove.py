@@ -14,7 +14,7 @@ from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.setup.own_configuration import own_configuration
 
-_KEPT: Final = re.compile(r"\$\{keyring:([^{}/]+)\}")
+_KEYRING_REFERENCE: Final = re.compile(r"\$\{keyring:([^{}/]+)\}")
 
 
 def run(parsed: Parsed) -> int:
@@ -26,7 +26,7 @@ def run(parsed: Parsed) -> int:
     where = "" if file.is_plain else f" from toolbox {toolbox}"
     stdout().line((name, "strong"), ": ", ("removed", "good"), f"{where} in {tilde(file.path)}")
     # Not deleted: another server or configuration may refer to the same entry.
-    for entry in dict.fromkeys(_KEPT.findall(json.dumps(written))):
+    for entry in dict.fromkeys(_KEYRING_REFERENCE.findall(json.dumps(written))):
         remark("note", f"the keychain still has `{entry}`; mcp-workbench secret remove {entry} deletes it")
     if home is not None:
         remark("note", f"what it stored in its sandbox is still in `{home}`; delete that folder if it is not needed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcp_workbench.cli.commands.up import enable_sharing, load_own, start_shared
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.printable import plural
@@ -27,7 +27,7 @@ def run(parsed: Parsed) -> int:
             print("No shared workbench was running.")
         pid = start_shared()
     except CannotJoin as reason:
-        return complain(str(reason), status=FAILED)
+        return complain(str(reason), status=FAILED_STATUS)
     print(f"The shared workbench is running (process {pid}).")
     running = {each["pid"]: each for each in run_loop(running_workbenches())}
     if before in running and (calls := _calls_of(running[before])):
@@ -41,7 +41,7 @@ def run(parsed: Parsed) -> int:
     try:
         return load_own()
     except CannotJoin as reason:
-        return complain(str(reason), status=FAILED)
+        return complain(str(reason), status=FAILED_STATUS)
 
 
 def _calls_of(status: dict[str, Any]) -> int:

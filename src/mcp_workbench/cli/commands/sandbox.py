@@ -9,7 +9,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from mcp_workbench.cli.engine import Engine, connect
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
 from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.settings import configuration, log_for
@@ -45,7 +45,7 @@ def _prepare(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
         # Some package runners ask their registry at every start.
         failure = _failure(config, hosts, redactor)
     if failure is not None:
-        return complain(redactor.text(f"[{label}] {failure.message}"), failure.hint, status=FAILED)
+        return complain(redactor.text(f"[{label}] {failure.message}"), failure.hint, status=FAILED_STATUS)
     how = "starts with the hosts in its `network` alone" if hosts is not None else "can start without the network now"
     stdout().line((label, "name"), f" has what it needs in its private home; it {how}")
     return 0
@@ -70,7 +70,7 @@ def _try(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
     screen.flush()
     if best is None:
         hint = '`"sandbox": "off"` takes nothing from it; check --connect says whether it starts then'
-        return complain(f"`{label}` works in none of them", hint, status=FAILED)
+        return complain(f"`{label}` works in none of them", hint, status=FAILED_STATUS)
     remark("note", f"the strictest that `{label}` starts in: {written(best)}; whether its tools work is for you to try")
     is_new = server.sandbox is None or server.sandbox.profile in ("guard", "off")
     if is_new and best.profile != "guard" and best.home == "private":

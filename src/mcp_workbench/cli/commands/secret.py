@@ -38,7 +38,7 @@ def _set(name: str) -> int:
         # One that was kept in a file before there was a keychain.
         private_files.delete(*keychain.entry_of(name))
         where = ""
-    except keychain.ABSENT as error:
+    except keychain.NO_KEYCHAIN as error:
         is_encrypted = private_files.put(*keychain.entry_of(name), value, os.environ)
         where = f" in a file that only you can read, {'encrypted' if is_encrypted else 'not encrypted'}"
         remark("note", f"{error.message}; the value is in {private_files.folder()}")
@@ -81,7 +81,7 @@ def _remove(name: str) -> int:
     was_there = private_files.delete(*keychain.entry_of(name))
     try:
         was_there = keychain.delete(*keychain.entry_of(name), os.environ) or was_there
-    except keychain.ABSENT:
+    except keychain.NO_KEYCHAIN:
         pass
     keychain_names.forget(name)
     if not was_there:

@@ -15,9 +15,9 @@ from mcp_workbench.engine.printable import one_line
 from mcp_workbench.engine.run import run as run_loop
 from mcp_workbench.engine.socket_peers import is_confined
 
-HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")
+STATUS_HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "starts", "failures", "received", "sent")
 SHORT = ("toolbox/server", "state", "up", "tools", "in flight", "sandbox")
-NARROW = ("toolbox/server", "state", "up", "tools", "in flight", "failures")
+NARROW_STATUS_HEADER = ("toolbox/server", "state", "up", "tools", "in flight", "failures")
 
 
 def run(parsed: Parsed) -> int:
@@ -188,12 +188,12 @@ def _show_approvals(screen: Screen, approvals: object) -> None:
 
 
 def _show_servers(screen: Screen, servers: list[ServerCopies], clients: Mapping[int, str]) -> None:
-    header: tuple[str, ...] = HEADER
+    header: tuple[str, ...] = STATUS_HEADER
     rows = [_row(each) for each in servers]
     # The columns left out are in `--json`, and in a wider window.
     if not screen.fits(header, rows, indent=2):
-        kept = [header.index(title) for title in NARROW]
-        header, rows = NARROW, [[row[column] for column in kept] for row in rows]
+        kept = [header.index(title) for title in NARROW_STATUS_HEADER]
+        header, rows = NARROW_STATUS_HEADER, [[row[column] for column in kept] for row in rows]
     details = [details_of(each, clients) for each in servers]
     screen.table(header, rows, indent=2, right=range(2, len(header)), details=details)
 

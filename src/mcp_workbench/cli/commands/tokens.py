@@ -11,7 +11,7 @@ from mcp_workbench.cli.shared_engine import engine_that_knows, reported
 from mcp_workbench.cli.token_report import ABOUT_FLAT, ABOUT_FULL, COLUMNS, Report, Row, as_json, measure, rows, summary
 
 # The most important columns, if there is no room for all.
-_NARROW: Final = ["", "tools", "flat list", "full", "opened"]
+_NARROW_HEADER: Final = ["", "tools", "flat list", "full", "opened"]
 
 
 def run(parsed: Parsed) -> int:
@@ -33,8 +33,8 @@ def show(screen: Screen, report: Report) -> None:
     header, cells = ["", *COLUMNS], [_cells(row) for row in rows(report)]
     if not screen.fits(header, cells):
         # A wider terminal, or a pipe, shows the other columns too.
-        kept = [header.index(title) for title in _NARROW]
-        header, cells = _NARROW, [[row[column] for column in kept] for row in cells]
+        kept = [header.index(title) for title in _NARROW_HEADER]
+        header, cells = _NARROW_HEADER, [[row[column] for column in kept] for row in cells]
     screen.table(header, cells, right=range(1, len(header) - 1))
     screen.blank()
     for line in [*summary(report), ABOUT_FLAT, ABOUT_FULL]:

@@ -12,7 +12,7 @@ from mcp_workbench.cli.screen import Part, stdout
 from mcp_workbench.cli.wrapping import tilde
 from mcp_workbench.engine.catalog.hidden_text import described, hidden_in
 from mcp_workbench.engine.config import trust
-from mcp_workbench.engine.config.choose import FILE_NAME
+from mcp_workbench.engine.config.choose import CONFIG_FILE_NAME
 from mcp_workbench.engine.config.load import parse, read
 from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig, references_in
 from mcp_workbench.engine.config.problems import ConfigProblems, quote
@@ -26,7 +26,7 @@ def run(parsed: Parsed) -> int:
         return _list(parsed)
     if parsed.has("json"):
         raise UsageError("--json requires --list")
-    path = parsed.positional(0) or FILE_NAME
+    path = parsed.positional(0) or CONFIG_FILE_NAME
     if parsed.has("remove"):
         was_trusted = trust.forget(path)
         shown = trust.real_path(path)

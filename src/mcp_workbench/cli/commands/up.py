@@ -8,9 +8,9 @@ import signal
 import socket
 from typing import Final
 
-from mcp_workbench.cli.error_output import FAILED, complain, remark
+from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed
-from mcp_workbench.engine.process_context import WANTED, make_private, runtime_folder
+from mcp_workbench.engine.process_context import WANTED_FILE, make_private, runtime_folder
 from mcp_workbench.sharing.front.commanding import ask
 from mcp_workbench.sharing.front.joining import (
     HANDED_OVER,
@@ -45,7 +45,7 @@ def run(parsed: Parsed) -> int:
             print(f"The shared workbench is running (process {start_shared()}).", flush=True)
         return load_own()
     except CannotJoin as reason:
-        return complain(str(reason), status=FAILED)
+        return complain(str(reason), status=FAILED_STATUS)
 
 
 def load_own() -> int:
@@ -53,14 +53,16 @@ def load_own() -> int:
     `CannotJoin`."""
     from msgspec.json import decode
 
-    from mcp_workbench.engine.config.choose import VARIABLE, own_file
+    from mcp_workbench.engine.config.choose import CONFIG_VARIABLE, own_file
 
     problems = decode(ask(KEEP).encode(), type=list[str])
     # Before `init` there is nothing to read.
-    if not problems or (own_file() is None and not os.environ.get(VARIABLE)):
+    if not problems or (own_file() is None and not os.environ.get(CONFIG_VARIABLE)):
         return 0
     return complain(
-        problems[0], "correct the file: the shared workbench runs, and reads it again when it changes", status=FAILED
+        problems[0],
+        "correct the file: the shared workbench runs, and reads it again when it changes",
+        status=FAILED_STATUS,
     )
 
 
@@ -69,7 +71,7 @@ def enable_sharing() -> None:
     folder = runtime_folder()
     try:
         make_private(folder)
-        with open(os.path.join(folder, WANTED), "wb"):
+        with open(os.path.join(folder, WANTED_FILE), "wb"):
             pass
     except OSError as error:
         raise CannotJoin(f"`{folder}` cannot be used for sockets: {error.strerror or error}") from None
@@ -77,7 +79,7 @@ def enable_sharing() -> None:
 
 def disable_sharing() -> None:
     """Make `serve` work without it from now on, unless the configuration says differently. Raises `CannotJoin`."""
-    path = os.path.join(runtime_folder(), WANTED)
+    path = os.path.join(runtime_folder(), WANTED_FILE)
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -87,7 +89,7 @@ def disable_sharing() -> None:
 
 
 def _is_wanted() -> bool:
-    return os.path.lexists(os.path.join(runtime_folder(), WANTED))
+    return os.path.lexists(os.path.join(runtime_folder(), WANTED_FILE))
 
 
 def start_shared() -> int:
@@ -114,7 +116,7 @@ def _be_it() -> int:
     try:
         listener, lock = _descriptors()
     except (CannotJoin, OSError) as error:
-        return complain(f"the shared workbench cannot be started: {error}", status=FAILED)
+        return complain(f"the shared workbench cannot be started: {error}", status=FAILED_STATUS)
     if listener is None or lock is None:
         remark("note", "the shared workbench was stopped by `mcp-workbench up --stop`")
         return 0

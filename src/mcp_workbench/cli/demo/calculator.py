@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Number = int | float
 
-USAGE = "usage: python -m mcp_workbench.cli.demo.calculator [--with-crash]"
+CALCULATOR_USAGE = "usage: python -m mcp_workbench.cli.demo.calculator [--with-crash]"
 MAX_EXPRESSION_LENGTH = 1000
 # Python's integers are unbounded, but most JSON readers cannot handle numbers beyond a double's range.
 MAX_NUMBER_BITS = 1023
@@ -30,7 +30,7 @@ CRASH_STATUS = 70
 
 FUNCTIONS = ("sqrt", "exp", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan", "floor", "ceil")
 CONSTANTS = ("pi", "e", "tau")
-RESULT = object_schema({"expression": {"type": "string"}, "value": {"type": "number"}})
+RESULT_SCHEMA = object_schema({"expression": {"type": "string"}, "value": {"type": "number"}})
 STATISTICS = object_schema(
     {
         "count": {"type": "integer"},
@@ -140,7 +140,7 @@ def _from_math(name: str) -> Any:
     "Evaluate an arithmetic expression, such as `2 * (3 + 4) ** 2` or `sqrt(2) * pi`.",
     {"expression": {"type": "string", "minLength": 1}},
     required=("expression",),
-    output=RESULT,
+    output=RESULT_SCHEMA,
 )
 def evaluate(request: Request, expression: str) -> Outcome:
     value = value_of(expression)
@@ -187,5 +187,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--with-crash"]:
         add_crash()
     elif sys.argv[1:]:
-        usage_error(USAGE)
+        usage_error(CALCULATOR_USAGE)
     server.run()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mcp_workbench.cli.demo.offerings import Json, Outcome
     from mcp_workbench.cli.demo.stdio_server import Request
 
-USAGE = "usage: python -m mcp_workbench.cli.demo.clock"
+CLOCK_USAGE = "usage: python -m mcp_workbench.cli.demo.clock"
 MAX_DEMO_WAIT = 300
 # Often enough to show progress, without flooding the client.
 WAIT_STEPS = 10
@@ -128,5 +128,5 @@ def wait(request: Request, seconds: float) -> Outcome:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        usage_error(USAGE)
+        usage_error(CLOCK_USAGE)
     server.run()

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mcp_workbench.cli.demo.offerings import Json, Outcome
     from mcp_workbench.cli.demo.stdio_server import Request
 
-USAGE = "usage: python -m mcp_workbench.cli.demo.files [FOLDER]"
+FILES_USAGE = "usage: python -m mcp_workbench.cli.demo.files [FOLDER]"
 # Enough to be useful, few enough to stay readable.
 MAX_DEMO_FILES = 500
 MAX_DEMO_MATCHES = 100
 MAX_DEMO_LINES = 2000
 MAX_DEMO_FILE_BYTES = 4 * 1024 * 1024
 
-PATH = {"type": "string", "description": "Relative to the folder that this server shows"}
+PATH_SCHEMA = {"type": "string", "description": "Relative to the folder that this server shows"}
 PATTERN = {"type": "string", "minLength": 1, "description": "File names, such as *.py"}
 FILE = object_schema({"path": {"type": "string"}, "bytes": {"type": "integer"}})
 LISTING = object_schema({"files": {"type": "array", "items": FILE}, "complete": {"type": "boolean"}})
@@ -82,7 +82,9 @@ class Folder:
 def build(folder: Folder) -> Server:
     server = Server("files", "Demo files", f"Reads text files below the folder `{os.path.basename(folder.root)}`.")
 
-    @server.tool("List files below a folder, with their sizes.", {"folder": PATH, "pattern": PATTERN}, output=LISTING)
+    @server.tool(
+        "List files below a folder, with their sizes.", {"folder": PATH_SCHEMA, "pattern": PATTERN}, output=LISTING
+    )
     def list_files(request: Request, folder: str = "", pattern: str = "*") -> Outcome:
         found: list[Json] = []
         for path in shown.files(folder, pattern):
@@ -96,7 +98,7 @@ def build(folder: Folder) -> Server:
     @server.tool(
         f"Read a text file, at most {MAX_DEMO_LINES} lines at a time.",
         {
-            "path": {**PATH, "minLength": 1},
+            "path": {**PATH_SCHEMA, "minLength": 1},
             "first_line": {"type": "integer", "minimum": 1},
             "lines": {"type": "integer", "minimum": 1, "maximum": MAX_DEMO_LINES},
         },
@@ -110,7 +112,7 @@ def build(folder: Folder) -> Server:
 
     @server.tool(
         "Find a text, ignoring case, in the files below a folder.",
-        {"text": {"type": "string", "minLength": 1}, "folder": PATH, "pattern": PATTERN},
+        {"text": {"type": "string", "minLength": 1}, "folder": PATH_SCHEMA, "pattern": PATTERN},
         required=("text",),
         output=MATCHES,
     )
@@ -147,7 +149,7 @@ def _matches(found: list[Json], complete: bool) -> Outcome:
 def main() -> None:
     arguments = sys.argv[1:] or ["."]
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        usage_error(USAGE)
+        usage_error(FILES_USAGE)
     if not os.path.isdir(arguments[0]):
         usage_error(f"`{arguments[0]}` is not a folder")
     build(Folder(arguments[0])).run()

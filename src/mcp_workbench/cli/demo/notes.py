@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp_workbench.cli.demo.offerings import Json, Outcome
     from mcp_workbench.cli.demo.stdio_server import Request
 
-USAGE = "usage: python -m mcp_workbench.cli.demo.notes [--with-samples] [FILE]"
+NOTES_USAGE = "usage: python -m mcp_workbench.cli.demo.notes [--with-samples] [FILE]"
 INDEX = "notes:///index"
 SAMPLES = (
     ("Groceries", "Oat milk, lentils, two lemons.", ["home"]),
@@ -27,9 +27,9 @@ SAMPLES = (
     ("Book to read", "The Mythical Man-Month, for the chapter about the surgical team.", ["home", "books"]),
 )
 
-STRING = {"type": "string", "minLength": 1}
-TAGS = {"type": "array", "items": STRING}
-NOTE = object_schema(
+NON_EMPTY_STRING = {"type": "string", "minLength": 1}
+TAGS = {"type": "array", "items": NON_EMPTY_STRING}
+NOTE_SCHEMA = object_schema(
     {
         "id": {"type": "integer"},
         "title": {"type": "string"},
@@ -38,7 +38,7 @@ NOTE = object_schema(
         "created": {"type": "string", "format": "date-time"},
     }
 )
-NOTES = object_schema({"notes": {"type": "array", "items": NOTE}})
+NOTES = object_schema({"notes": {"type": "array", "items": NOTE_SCHEMA}})
 
 
 class Notebook(Resources):
@@ -64,7 +64,9 @@ class Notebook(Resources):
     def _load(self, path: str) -> None:
         try:
             with open(path, encoding="utf-8") as file:
-                self.notes = {int(note["id"]): {key: note[key] for key in NOTE["required"]} for note in json.load(file)}
+                self.notes = {
+                    int(note["id"]): {key: note[key] for key in NOTE_SCHEMA["required"]} for note in json.load(file)
+                }
         except (OSError, ValueError, KeyError, TypeError) as error:
             # Continuing would overwrite the file.
             usage_error(f"cannot read notes from `{path}`: {error!r}")
@@ -149,9 +151,9 @@ def build(notebook: Notebook) -> Server:
 
     @server.tool(
         "Add a note and return it with its number.",
-        {"title": STRING, "text": {"type": "string"}, "tags": TAGS},
+        {"title": NON_EMPTY_STRING, "text": {"type": "string"}, "tags": TAGS},
         required=("title", "text"),
-        output=NOTE,
+        output=NOTE_SCHEMA,
         read_only=False,
     )
     def add_note(request: Request, title: str, text: str, tags: list[str] | None = None) -> Outcome:
@@ -160,14 +162,14 @@ def build(notebook: Notebook) -> Server:
         changed(note)
         return f"Added note {note['id']}: {title}", note
 
-    @server.tool("List the notes, all of them or those with one tag.", {"tag": STRING}, output=NOTES)
+    @server.tool("List the notes, all of them or those with one tag.", {"tag": NON_EMPTY_STRING}, output=NOTES)
     def list_notes(request: Request, tag: str | None = None) -> Outcome:
         found = notebook.tagged(tag)
         return as_lines(found), {"notes": found}
 
     @server.tool(
         "Find the notes that contain every word of the query, in title, text or tags.",
-        {"query": STRING},
+        {"query": NON_EMPTY_STRING},
         required=("query",),
         output=NOTES,
     )
@@ -185,7 +187,7 @@ def build(notebook: Notebook) -> Server:
         "Delete the note with this number and return it.",
         {"id": {"type": "integer", "minimum": 1}},
         required=("id",),
-        output=NOTE,
+        output=NOTE_SCHEMA,
         read_only=False,
     )
     def delete_note(request: Request, id: int) -> Outcome:
@@ -214,7 +216,7 @@ def main() -> None:
     samples = "--with-samples" in arguments
     files = [argument for argument in arguments if argument != "--with-samples"]
     if len(files) > 1 or any(name.startswith("-") for name in files):
-        usage_error(USAGE)
+        usage_error(NOTES_USAGE)
     notebook = Notebook(files[0] if files else None)
     if samples and not notebook.notes:
         for title, text, tags in SAMPLES:

@@ -113,7 +113,7 @@ def object_schema(properties: Json, required: tuple[str, ...] | None = None) -> 
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
@@ -138,7 +138,7 @@ def check_arguments(schema: Json, arguments: Json) -> list[str]:
 def _check_value(what: str, schema: Json, value: object) -> list[str]:
     expected = schema["type"]
     # In Python a bool is an int; in JSON it is not.
-    if not isinstance(value, _TYPES[expected]) or (isinstance(value, bool) and expected != "boolean"):
+    if not isinstance(value, _JSON_TYPES[expected]) or (isinstance(value, bool) and expected != "boolean"):
         return [f"{what} must be of type {expected}"]
     if isinstance(value, list):
         return _check_list(what, schema, value)

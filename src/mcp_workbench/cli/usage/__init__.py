@@ -15,13 +15,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from mcp_workbench.cli.flags import Command
-from mcp_workbench.cli.usage import running, setting_up, team, using
+from mcp_workbench.cli.usage.running import RUNNING_COMMANDS
+from mcp_workbench.cli.usage.setting_up import SETUP_COMMANDS
+from mcp_workbench.cli.usage.team import TEAM_COMMANDS
+from mcp_workbench.cli.usage.using import USING_COMMANDS
 
 COMMANDS: Final[dict[str, Command]] = {
-    command.name: command for module in (setting_up, using, running, team) for command in module.COMMANDS
+    command.name: command for command in (*SETUP_COMMANDS, *USING_COMMANDS, *RUNNING_COMMANDS, *TEAM_COMMANDS)
 }
 # What people want to do, in the order in which they usually do it, and the commands for it.
-GROUPS: Final = {
+COMMAND_GROUPS: Final = {
     "Set up": ("init", "install", "add", "remove", "check", "doctor"),
     "Use": ("serve", "up", "list", "find", "call"),
     "Look": ("status", "top", "page", "logs"),
@@ -29,7 +32,7 @@ GROUPS: Final = {
     "Team": ("team",),
 }
 # How an action of a command is written, and the command that carries it out.
-ACTIONS: Final = {
+ACTIONS_OF_COMMANDS: Final = {
     "install": {"--remove": "uninstall", "--undo": "undo", "--completion": "completion"},
     "check": {"--schema": "schema"},
     "doctor": {"--sandbox": "sandbox"},
@@ -42,7 +45,7 @@ ACTIONS: Final = {
 }
 # How each command is written.
 SPELLED: Final = {name: name for name in COMMANDS} | {
-    name: f"{command} {action}" for command, actions in ACTIONS.items() for action, name in actions.items()
+    name: f"{command} {action}" for command, actions in ACTIONS_OF_COMMANDS.items() for action, name in actions.items()
 }
 
 
@@ -54,7 +57,7 @@ def resolved(arguments: Sequence[str]) -> list[str]:
     command, *rest = arguments
     ours = rest[: rest.index("--")] if "--" in rest else rest
     for at, word in enumerate(ours):
-        name = ACTIONS.get(command, {}).get(word)
+        name = ACTIONS_OF_COMMANDS.get(command, {}).get(word)
         if name is not None and (at == 0 or word.startswith("--")):
             return [name, *rest[:at], *rest[at + 1 :]]
     return list(arguments)
@@ -62,5 +65,5 @@ def resolved(arguments: Sequence[str]) -> list[str]:
 
 def help_of(name: str) -> str:
     """Return what `--help` shows for a command, with its actions."""
-    actions = [(f"{name} {word}", COMMANDS[each].summary) for word, each in ACTIONS.get(name, {}).items()]
+    actions = [(f"{name} {word}", COMMANDS[each].summary) for word, each in ACTIONS_OF_COMMANDS.get(name, {}).items()]
     return COMMANDS[name].help(SPELLED[name], actions)

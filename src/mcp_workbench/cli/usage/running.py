@@ -6,9 +6,9 @@ from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
 from mcp_workbench.cli.serve import SERVE
-from mcp_workbench.cli.usage.options import CONFIG, JSON
+from mcp_workbench.cli.usage.options import CONFIG, JSON_FLAG
 
-COMMANDS: Final = (
+RUNNING_COMMANDS: Final = (
     SERVE,
     Command(
         "up [OPTIONS]",
@@ -62,7 +62,7 @@ server, starts and failures, bytes sent and received, sandboxes, last errors, an
 token, the file that holds it. The same, without that file, is available at /readyz over HTTP, and to clients as the
 resource workbench://status.
 """,
-        (Flag("long", None, "show clients, copies and counts as well", short="v"), JSON),
+        (Flag("long", None, "show clients, copies and counts as well", short="v"), JSON_FLAG),
         takes=0,
     ),
     Command(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
-from mcp_workbench.cli.usage.options import AS, CONFIG, DEBUG, JSON, NO_CACHE, PRIVATE
+from mcp_workbench.cli.usage.options import AS, CONFIG, DEBUG, JSON_FLAG, NO_CACHE_FLAG, PRIVATE
 from mcp_workbench.engine.faces import DEFAULT_FACE, names_of_faces
 
-COMMANDS: Final = (
+SETUP_COMMANDS: Final = (
     Command(
         "init [OPTIONS]",
         "create a configuration from the servers that your clients have",
@@ -37,7 +37,7 @@ already exists.
             Flag("yes", None, "use everything that is found and proposed, without asking"),
             Flag("dry-run", None, "print the configuration instead of writing it"),
             Flag("no-check", None, "do not try out the servers at the end"),
-            JSON,
+            JSON_FLAG,
         ),
         takes=0,
     ),
@@ -66,7 +66,7 @@ Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
             Flag("yes", None, "do not ask before --all --replace changes anything"),
             Flag("print", None, "only print what to enter by hand"),
             Flag("dry-run", None, "show what would be done without doing it"),
-            JSON,
+            JSON_FLAG,
         ),
     ),
     Command(
@@ -173,7 +173,7 @@ nothing, except with --fix, which fixes what is safe to fix.
 
 Exit code: 0 if nothing is broken, 1 if something is.
 """,
-        (CONFIG, Flag("fix", None, "fix what is safe to fix: permissions of your own files and folders"), JSON),
+        (CONFIG, Flag("fix", None, "fix what is safe to fix: permissions of your own files and folders"), JSON_FLAG),
         takes=0,
     ),
     Command(
@@ -192,7 +192,14 @@ References to files and keychain entries are always resolved; programs in ${cmd:
 Exit code: 0 if everything is fine, 1 if a server failed, 2 if the configuration is wrong, or lacks a variable, file or
 keychain entry it refers to.
 """,
-        (CONFIG, Flag("connect", None, "start every server and list what it offers"), JSON, NO_CACHE, PRIVATE, DEBUG),
+        (
+            CONFIG,
+            Flag("connect", None, "start every server and list what it offers"),
+            JSON_FLAG,
+            NO_CACHE_FLAG,
+            PRIVATE,
+            DEBUG,
+        ),
         takes=1,
     ),
     Command(
@@ -207,7 +214,7 @@ list shows the names of the entries created with set; remove NAME deletes one. V
 
 Exit code: 0; 1 if the keychain cannot be used, or has no such entry to remove; 2 if the command line is wrong.
 """,
-        (JSON,),
+        (JSON_FLAG,),
         actions=("set", "list", "remove"),
         names=("set|list|remove",),
         takes=2,
@@ -284,7 +291,7 @@ whether it is refreshed automatically. Servers that require a sign-in are shown 
         (
             Flag("encrypt", None, "encrypt stored sign-ins with a key in the system's keychain"),
             Flag("decrypt", None, "store sign-ins unencrypted again"),
-            JSON,
+            JSON_FLAG,
         ),
         actions=("login", "logout"),
         takes=1,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
-from mcp_workbench.cli.usage.options import CONFIG, DEBUG, JSON
+from mcp_workbench.cli.usage.options import CONFIG, DEBUG, JSON_FLAG
 
-COMMANDS: Final = (
+TEAM_COMMANDS: Final = (
     Command(
         "team [ACTION] …",
         "approve calls; keys, policy, audit, the lock file, trust in projects",
@@ -34,7 +34,7 @@ SERVER, or of SERVER/TOOL (also a prompt or resource). Running workbenches notic
 Exit code: 0; 1 if lock diff finds something, or a server cannot be started; 2 if the command line or the configuration
 is wrong.
 """,
-        (CONFIG, JSON, DEBUG),
+        (CONFIG, JSON_FLAG, DEBUG),
         actions=("diff", "accept"),
         takes=2,
     ),
@@ -57,7 +57,7 @@ Exit code: 0; 1 if verify finds something, or the file cannot be read; 2 if the 
             Flag("since", "WHEN", "only lines since then: 30m, 12h, 7d, or 2026-11-16T08:00"),
             Flag("lines", "N", "how many of the last lines to print (default: 200; 0 for all)"),
             Flag("expect", "LINE", "with verify: require this line to be unchanged, given as NUMBER:HASH"),
-            JSON,
+            JSON_FLAG,
         ),
         takes=2,
     ),
@@ -97,7 +97,7 @@ Exit code: 0; 2 if the configuration or the command line is wrong.
             Flag("group", "NAME", "a group that WHO is in, as the identity provider says", repeats=True),
             Flag("prompt", None, "TOOL is a prompt"),
             Flag("resource", None, "TOOL is a resource"),
-            JSON,
+            JSON_FLAG,
         ),
         actions=("test",),
         names=("test", "WHO", "TOOL"),
@@ -124,7 +124,7 @@ Exit code: 0; 1 if keys cannot be read or written, or there is no such key to re
                 repeats=True,
             ),
             Flag("expires", "WHEN", "create: when the key expires: 30d, 12h, 45m, or a date such as 2027-01-31"),
-            JSON,
+            JSON_FLAG,
         ),
         actions=("create", "list", "revoke"),
         names=("create|list|revoke",),
@@ -141,7 +141,7 @@ instances have.
 
 Exit code: 0; 1 if something is wrong with the state server; 2 if the command line or the configuration is wrong.
 """,
-        (CONFIG, JSON, DEBUG),
+        (CONFIG, JSON_FLAG, DEBUG),
         actions=("status", "key"),
         names=("status|key",),
         takes=1,
@@ -159,7 +159,7 @@ Trust covers the file, not the programs it names: a script in the project may ch
 
 Exit code: 0, or 2 if the file cannot be read or is not a configuration.
 """,
-        (Flag("list", None, "list the trusted files"), Flag("remove", None, "stop trusting the file"), JSON),
+        (Flag("list", None, "list the trusted files"), Flag("remove", None, "stop trusting the file"), JSON_FLAG),
         takes=1,
     ),
 )

@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from mcp_workbench.cli.flags import Command, Flag
-from mcp_workbench.cli.usage.options import AS, CONFIG, CONNECT, DEBUG, HEADER, JSON, NO_CACHE, OUTPUT, PRIVATE, RAW
+from mcp_workbench.cli.usage.options import (
+    AS,
+    CONFIG,
+    CONNECT,
+    DEBUG,
+    HEADER_FLAG,
+    JSON_FLAG,
+    NO_CACHE_FLAG,
+    OUTPUT,
+    PRIVATE,
+    RAW_FLAG,
+)
 from mcp_workbench.engine.faces import names_of_faces
 
-COMMANDS: Final = (
+USING_COMMANDS: Final = (
     Command(
         "list [OPTIONS] [CONFIG]",
         "show toolboxes and servers; with --face, what clients see",
@@ -27,7 +38,7 @@ Exit code: 0, or 1 if a server that had to be started failed.
             Flag("separator", "CHARS", "show the names with this separator (face flat)"),
             Flag("no-prefix", None, "show the names without a prefix where they are unique (face flat)"),
             CONNECT,
-            JSON,
+            JSON_FLAG,
             PRIVATE,
             DEBUG,
         ),
@@ -48,8 +59,8 @@ Exit code: 0, 1 if no server of the toolbox could be reached, 2 if there is no s
         (
             CONFIG,
             Flag("budget", "TOKENS", "the token limit of the answer, instead of the configured budget; null for none"),
-            JSON,
-            NO_CACHE,
+            JSON_FLAG,
+            NO_CACHE_FLAG,
             PRIVATE,
             DEBUG,
         ),
@@ -74,8 +85,8 @@ Exit code: 0, 1 if nothing was found or no server could be reached, 2 if there i
             Flag("toolbox", "NAME", "only in this toolbox"),
             Flag("limit", "N", "at most this many tools"),
             Flag("as-agent", None, "print exactly the text that an agent gets"),
-            JSON,
-            NO_CACHE,
+            JSON_FLAG,
+            NO_CACHE_FLAG,
             PRIVATE,
             DEBUG,
         ),
@@ -111,10 +122,10 @@ Exit code: 0, 1 if the tool or its server failed, 2 if there is no such tool or 
         (
             CONFIG,
             Flag("json", "OBJECT", "all arguments as one JSON object; - reads it from stdin"),
-            RAW,
+            RAW_FLAG,
             OUTPUT,
-            HEADER,
-            NO_CACHE,
+            HEADER_FLAG,
+            NO_CACHE_FLAG,
             PRIVATE,
             DEBUG,
         ),
@@ -136,7 +147,7 @@ Arguments are key=value, all of them text. A server that is in no file is named 
 
 Exit code: 0, 1 if the server failed, 2 if there is no such prompt or an argument is missing.
 """,
-        (CONFIG, RAW, JSON, HEADER, NO_CACHE, PRIVATE, DEBUG),
+        (CONFIG, RAW_FLAG, JSON_FLAG, HEADER_FLAG, NO_CACHE_FLAG, PRIVATE, DEBUG),
     ),
     Command(
         "resource [OPTIONS] [URI | TOOLBOX/SERVER URI | URL URI | -- COMMAND … URI]",
@@ -155,7 +166,7 @@ is started for the command.
 
 Exit code: 0, 1 if the server failed or has no such resource, 2 if there is no such server.
 """,
-        (CONFIG, RAW, JSON, OUTPUT, HEADER, NO_CACHE, PRIVATE, DEBUG),
+        (CONFIG, RAW_FLAG, JSON_FLAG, OUTPUT, HEADER_FLAG, NO_CACHE_FLAG, PRIVATE, DEBUG),
     ),
     Command(
         "tokens [OPTIONS] [CONFIG]",
@@ -168,7 +179,7 @@ clients used are named, so that you can pin them.
 
 Exit code: 0, or 1 if a server that had to be started failed.
 """,
-        (CONFIG, CONNECT, JSON, PRIVATE, DEBUG),
+        (CONFIG, CONNECT, JSON_FLAG, PRIVATE, DEBUG),
         takes=1,
     ),
     Command(

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 # The reason given to calls that were waiting for a server when it was removed.
 REMOVED: Final = "the server was removed from the configuration"
-CHANGED: Final = "the server was changed in the configuration, and its previous version has stopped"
+CHANGED_IN_CONFIG: Final = "the server was changed in the configuration, and its previous version has stopped"
 
 Listener = Callable[[ServerEntry, frozenset[str]], None]
 
@@ -291,7 +291,9 @@ class Catalog:
         for entry in plan.ending:
             is_removed = (entry.toolbox, entry.name) in plan.difference.servers.removed
             self._notify_of_all(entry)
-            why = DownstreamError(REMOVED if is_removed else CHANGED, hint=None if is_removed else "call again")
+            why = DownstreamError(
+                REMOVED if is_removed else CHANGED_IN_CONFIG, hint=None if is_removed else "call again"
+            )
             self._release(entry, why)
         self._config, self.toolboxes, self._context = plan.config, plan.toolboxes, plan.context
         self._keep_all()

@@ -19,7 +19,7 @@ from mcp_workbench.errors import DownstreamError, WorkbenchError
 if TYPE_CHECKING:
     from mcp_workbench.engine.catalog.catalog import Catalog
 
-NOTHING: Final[Definitions] = {}
+NO_DEFINITIONS: Final[Definitions] = {}
 OWN_CONTEXT: Final = ServerContext()
 # By kind and name, the reason why an item is not shown.
 Withheld = Mapping[str, Mapping[str, str]]
@@ -105,7 +105,7 @@ class ServerEntry:
         # Whether it keeps a user's state, so that every client with a session gets its own process.
         self.per_client = config.share == "session"
         # The tools that pass the filters, and the names of those that do not.
-        self.tools: Definitions = NOTHING
+        self.tools: Definitions = NO_DEFINITIONS
         self.hidden: frozenset[str] = frozenset()
         # Those that must be called as tasks (2025-11-25).
         self.task_tools: frozenset[str] = frozenset()
@@ -181,7 +181,7 @@ class ServerEntry:
         """One of the lists, as shown to clients."""
         if kind == "tools":
             return self.tools
-        every = NOTHING if self.offer is None else self.offer.lists.get(kind, NOTHING)
+        every = NO_DEFINITIONS if self.offer is None else self.offer.lists.get(kind, NO_DEFINITIONS)
         withheld = self.withheld.get(kind)
         return {name: each for name, each in every.items() if name not in withheld} if withheld else every
 
@@ -416,7 +416,7 @@ def _is_same(one: Offer, other: Offer) -> bool:
 
 
 def _same_lists(one: Offer, other: Offer) -> bool:
-    return all(_same(one.lists.get(kind, NOTHING), other.lists.get(kind, NOTHING)) for kind in KINDS)
+    return all(_same(one.lists.get(kind, NO_DEFINITIONS), other.lists.get(kind, NO_DEFINITIONS)) for kind in KINDS)
 
 
 def _same(one: Definitions, other: Definitions) -> bool:

@@ -18,7 +18,7 @@ from msgspec.json import decode
 _LAYOUT: Final = frozenset("\n\r\t")
 _BIDIRECTIONAL: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 # Categorised as letters or symbols but displayed as blanks: the fillers of Hangul and Braille.
-_BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+_BLANK_LETTERS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _JOINERS: Final = frozenset("\u200c\u200d")
 # How many kinds are listed: one line is enough to show that there is a hidden message.
 _MAX_NAMED_KINDS: Final = 4
@@ -45,7 +45,7 @@ def _is_hidden(text: str, position: int, letter: str) -> bool:
     if "\ufe00" <= letter <= "\ufe0f" or "\U000e0100" <= letter <= "\U000e01ef":
         # A variation selector modifies the character before it; a second one in a row has no effect.
         return position == 0 or unicodedata.name(text[position - 1], "").startswith("VARIATION SELECTOR")
-    return letter in _BLANK or unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")
+    return letter in _BLANK_LETTERS or unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp")
 
 
 def described(found: Counter[str]) -> str:

@@ -44,7 +44,7 @@ OF_USER: Final = "user-"
 MAX_USER_MANIFESTS: Final = 4_000
 # They are counted once in this many writes.
 COUNTED_AFTER: Final = 100
-_ASKS: Final = "-asks"
+_ASKS_SUFFIX: Final = "-asks"
 _SKILLS: Final = "-skills"
 _BY_FOLDER: Final = "-by-folder"
 _LISTED: Final = "-listed"
@@ -164,12 +164,12 @@ class _Manifest(Struct):
 
 _decode: Final = Decoder(_Manifest).decode
 
-_SETTINGS: Final = ServerConfig.SETTINGS.values()
+_SERVER_SETTINGS: Final = ServerConfig.SETTINGS.values()
 # In the order of the manifests on disk, which begins with the transport.
 _ALWAYS: Final = sorted(
-    (each.field for each in _SETTINGS if each.identity == "always"), key=lambda name: name != "transport"
+    (each.field for each in _SERVER_SETTINGS if each.identity == "always"), key=lambda name: name != "transport"
 )
-_IF_SET: Final = tuple((each.field, each.default) for each in _SETTINGS if each.identity == "if set")
+_IF_SET: Final = tuple((each.field, each.default) for each in _SERVER_SETTINGS if each.identity == "if set")
 
 
 def identity_of(server: ServerConfig, folder: str | None = None) -> tuple[object, ...]:
@@ -295,11 +295,11 @@ class ManifestStore:
 
     def load_asks(self, key: str) -> bool:
         """Whether the server is recorded as one that sends requests to clients."""
-        return self.load_blob(f"{key}{_ASKS}") is not None
+        return self.load_blob(f"{key}{_ASKS_SUFFIX}") is not None
 
     def save_asks(self, key: str) -> None:
         """Record that. In a separate file, because another process that does not know it may replace the offer."""
-        self.save_blob(f"{key}{_ASKS}", b"")
+        self.save_blob(f"{key}{_ASKS_SUFFIX}", b"")
 
     def has_skills(self, key: str) -> bool:
         """Whether the server is recorded as one with skills, which a search has to read."""

@@ -17,8 +17,8 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 
 # The longest tool name that the strictest clients accept.
 MAX_TOOL_NAME_LENGTH: Final = 64
-CLIENT_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
+ACCEPTED_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_REFUSED_CHARACTER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def path_of(entry: ServerEntry, tool: str) -> str:
@@ -123,7 +123,7 @@ def describe_collision(exposed: str, targets: list[Target], remedy: str) -> str:
 
 def accepted_characters(name: str) -> str:
     """The name with `_` for each character that some client rejects."""
-    return _REFUSED.sub("_", name)
+    return _REFUSED_CHARACTER.sub("_", name)
 
 
 def accepted(wanted: str, longest: int = MAX_TOOL_NAME_LENGTH) -> str:
@@ -138,4 +138,4 @@ def accepted(wanted: str, longest: int = MAX_TOOL_NAME_LENGTH) -> str:
 
 def is_accepted_by_clients(name: str) -> bool:
     """Whether clients with the strictest rule accept this name."""
-    return CLIENT_NAME.fullmatch(name) is not None
+    return ACCEPTED_NAME.fullmatch(name) is not None

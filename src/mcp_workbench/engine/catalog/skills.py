@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.offer import SKILLS_EXTENSION
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, decode_object, encode
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS, decode_object, encode
 
 SKILLS_LIST: Final = "skills/list"
 SKILLS_GET: Final = "skills/get"
@@ -68,7 +68,7 @@ def shown_entry(definition: bytes | Raw, shown: Shown) -> bytes:
     try:
         members: dict[str, Any] = dict(decode_object(definition))
         members["uri"] = _address(members["uri"], shown)
-    except (*UNREADABLE, KeyError):
+    except (*READING_ERRORS, KeyError):
         return b"{}"
     if "resources" in members:
         members["resources"] = _shown_items(members["resources"], shown)
@@ -79,7 +79,7 @@ def shown_result(method: str, result: bytes | Raw, shown: Shown) -> bytes:
     """The result of one of the methods, with its addresses as clients see them; without what cannot be read."""
     try:
         members: dict[str, Any] = dict(decode_object(result))
-    except UNREADABLE:
+    except READING_ERRORS:
         return b"{}"
     if method == SKILLS_GET and "skill" in members:
         members["skill"] = Raw(shown_entry(members["skill"], shown))
@@ -92,13 +92,13 @@ def _shown_items(items: Raw, shown: Shown) -> list[object]:
     found: list[object] = []
     try:
         every = _decode_items(items)
-    except UNREADABLE:
+    except READING_ERRORS:
         return found
     for item in every:
         try:
             members: dict[str, Any] = dict(decode_object(item))
             address = _address(members["uri"], shown)
-        except (*UNREADABLE, KeyError):
+        except (*READING_ERRORS, KeyError):
             continue
         if address is not None:
             found.append({**members, "uri": address})

@@ -19,7 +19,7 @@ from msgspec.json import decode
 from mcp_workbench.engine.config.model import ServerConfig
 
 # The part of `@scope/name@1.2`, `name==1.2`, `name[extra]>=1` and `image:tag` before the version.
-_PACKAGE: Final = re.compile(r"@?[^@=<>~!\[:\s]+")
+_PACKAGE_NAME: Final = re.compile(r"@?[^@=<>~!\[:\s]+")
 
 
 class StatefulServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,5 +66,5 @@ def _package(word: str) -> str | None:
     if is_installed:
         parts = place.split("/")
         return "/".join(parts[: 2 if place.startswith("@") else 1]).lower()
-    found = _PACKAGE.match(word)
+    found = _PACKAGE_NAME.match(word)
     return None if found is None or word.startswith(("-", "/", ".", "~")) else found[0].lower()

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS
 
 _MAIN_FILE: Final = "/SKILL.md"
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
@@ -68,7 +68,7 @@ def files_of(definition: Raw) -> dict[str, str]:
     """The files that the entry of a skill lists, with their digests; empty if it lists none that can be read."""
     try:
         return {each.uri: each.digest for each in _decode_files(definition).resources}
-    except UNREADABLE:
+    except READING_ERRORS:
         return {}
 
 

@@ -22,7 +22,7 @@ SAFE_ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
 )
 LOOPBACK: Final = frozenset(("localhost", "127.0.0.1", "::1"))
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_FIELD: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # Headers that already have a meaning in every request.
 _TAKEN_HEADERS: Final = frozenset(("host", "origin", "authorization", "content-length", "transfer-encoding", "cookie"))
 
@@ -54,7 +54,7 @@ class HeaderName(Text):
         text = super().read(value, path, reader)
         if text is None:
             return None
-        if not _HEADER.fullmatch(text) or text.lower() in _TAKEN_HEADERS or text.lower().startswith("mcp-"):
+        if not _HEADER_FIELD.fullmatch(text) or text.lower() in _TAKEN_HEADERS or text.lower().startswith("mcp-"):
             reader.wrong(value, path, "the name of a header of its own, such as `X-Forwarded-User`")
             return None
         return text.lower()

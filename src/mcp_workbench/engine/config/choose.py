@@ -17,8 +17,8 @@ from mcp_workbench.engine.config.load import parse, read
 from mcp_workbench.engine.config.model import WorkbenchConfig, modified_at
 from mcp_workbench.errors import ConfigError
 
-VARIABLE = "WORKBENCH_CONFIG"
-FILE_NAME = "workbench-config.json"
+CONFIG_VARIABLE = "WORKBENCH_CONFIG"
+CONFIG_FILE_NAME = "workbench-config.json"
 _APPLICATION = "mcp-workbench"
 HOW_TO_TRUST = "look at what it starts, then run `mcp-workbench team trust` in this folder, or name it with `--config`"
 
@@ -85,13 +85,13 @@ class ConfigSource(Struct, frozen=True):
 
     def files(self) -> list[str]:
         """Return the files that affect the choice, whether they exist or not."""
-        named = self.option or self.argument or self.environ.get(VARIABLE)
+        named = self.option or self.argument or self.environ.get(CONFIG_VARIABLE)
         if named:
             return [os.path.abspath(_without_tilde(named, self.environ))]
         from mcp_workbench.engine.config.trust import record_of
 
-        here, own = os.path.abspath(os.path.join(self.folder, FILE_NAME)), user_folder(self.environ)
-        files = (here, None if own is None else os.path.join(own, FILE_NAME), record_of(here, self.environ))
+        here, own = os.path.abspath(os.path.join(self.folder, CONFIG_FILE_NAME)), user_folder(self.environ)
+        files = (here, None if own is None else os.path.join(own, CONFIG_FILE_NAME), record_of(here, self.environ))
         return [path for path in files if path is not None]
 
 
@@ -114,11 +114,15 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
             f"the configuration is named twice: `{option}` with `--config` and `{argument}` as an argument",
             hint="keep one of them",
         )
-    for path, source in ((option, "`--config`"), (argument, "the argument"), (environ.get(VARIABLE), f"`{VARIABLE}`")):
+    for path, source in (
+        (option, "`--config`"),
+        (argument, "the argument"),
+        (environ.get(CONFIG_VARIABLE), f"`{CONFIG_VARIABLE}`"),
+    ):
         if path:
             return Located(_named(path, source, environ))
     own = own_file(environ)
-    here = os.path.join(folder, FILE_NAME)
+    here = os.path.join(folder, CONFIG_FILE_NAME)
     # A dangling link counts as a file too; `load` reports what is wrong with it. In the user's folder for settings, the
     # file is the user's own, which needs no trust.
     if os.path.lexists(here) and not (own is not None and os.path.realpath(here) == os.path.realpath(own)):
@@ -126,9 +130,9 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
     if own is not None:
         return Located(own)
     folders = [os.path.abspath(folder), *filter(None, [user_folder(environ)])]
-    places = "\n".join(f"  {os.path.join(each, FILE_NAME)}" for each in folders)
+    places = "\n".join(f"  {os.path.join(each, CONFIG_FILE_NAME)}" for each in folders)
     raise ConfigError(
-        f"no configuration found; looked at `--config`, an argument, the variable `{VARIABLE}` and\n{places}",
+        f"no configuration found; looked at `--config`, an argument, the variable `{CONFIG_VARIABLE}` and\n{places}",
         hint="`mcp-workbench init` creates one from the servers that your clients have; or name a file with `--config`",
     )
 
@@ -136,7 +140,7 @@ def locate(option: str | None, argument: str | None, environ: Mapping[str, str],
 def own_file(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the file in the user's folder for settings, if there is one."""
     folder = user_folder(environ)
-    path = os.path.join(folder, FILE_NAME) if folder is not None else ""
+    path = os.path.join(folder, CONFIG_FILE_NAME) if folder is not None else ""
     return path if path and os.path.lexists(path) else None
 
 

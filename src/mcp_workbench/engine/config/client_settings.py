@@ -17,7 +17,7 @@ from mcp_workbench.engine.faces import FACES_OF_CLIENTS
 # Shorter names would consist of only the checksum that distinguishes them.
 MIN_TOOL_NAME_LENGTH: Final = 32
 # Limits that `null` removes.
-LENGTHS: Final = ("nameLength", "instructionsLength")
+LENGTH_LIMITS: Final = ("nameLength", "instructionsLength")
 
 
 class ClientSettings(Declared, frozen=True):
@@ -54,7 +54,7 @@ class ClientSettings(Declared, frozen=True):
     )
 
 
-_MEMBERS: Final = Members(ClientSettings, 'an object such as `{"face": "proxy"}`')
+_CLIENT_MEMBERS: Final = Members(ClientSettings, 'an object such as `{"face": "proxy"}`')
 
 
 class _Clients(Kind):
@@ -66,14 +66,14 @@ class _Clients(Kind):
             return None
         found: dict[str, dict[str, Any]] = {}
         for client, settings in value.items():
-            members = _MEMBERS.read_named(settings, (*path, client), reader) or {}
+            members = _CLIENT_MEMBERS.read_named(settings, (*path, client), reader) or {}
             # 0 would be a limit, so a removed limit stays None.
-            lifted = [name for name in LENGTHS if name in members and settings[name] is None]
+            lifted = [name for name in LENGTH_LIMITS if name in members and settings[name] is None]
             found[client] = {**members, **dict.fromkeys(lifted)}
         return found
 
     def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": _MEMBERS.schema()}
+        return {"type": "object", "additionalProperties": _CLIENT_MEMBERS.schema()}
 
 
 CLIENTS: Final = _Clients()

@@ -13,13 +13,13 @@ from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.setting import REQUIRED, Declared, setting
 
 # Those with an `s` at the end are encrypted.
-SCHEMES: Final = ("valkey", "valkeys", "redis", "rediss", "unix")
+STATE_SCHEMES: Final = ("valkey", "valkeys", "redis", "rediss", "unix")
 # Not the server itself, but Sentinels that know which one it is.
-SENTINEL_SCHEMES: Final = tuple(f"{scheme}+sentinel" for scheme in SCHEMES[:4])
+SENTINEL_SCHEMES: Final = tuple(f"{scheme}+sentinel" for scheme in STATE_SCHEMES[:4])
 # Nodes of a Valkey Cluster, one of which has all keys.
-CLUSTER_SCHEMES: Final = tuple(f"{scheme}+cluster" for scheme in SCHEMES[:4])
+CLUSTER_SCHEMES: Final = tuple(f"{scheme}+cluster" for scheme in STATE_SCHEMES[:4])
 WhenAway = Literal["local", "refuse"]
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_INSTANCE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class _StateAddress(Text):
@@ -38,7 +38,7 @@ class _StateAddress(Text):
             if not parts.hostname or parts.path.strip("/") not in ("", "0"):
                 reader.wrong(value, path, "an address such as `valkey+cluster://one:6379,two:6379`")
                 return None
-        elif parts.scheme not in SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):
+        elif parts.scheme not in STATE_SCHEMES or not (parts.path if parts.scheme == "unix" else parts.hostname):
             reader.wrong(value, path, "an address such as `valkeys://user@host:6379/0`")
             return None
         if parts.password is not None:
@@ -52,7 +52,7 @@ class _ClusterName(Text):
 
     def read(self, value: object, path: Path, reader: Reader) -> str | None:
         text = super().read(value, path, reader)
-        if text is not None and not _NAME.fullmatch(text):
+        if text is not None and not _INSTANCE_NAME.fullmatch(text):
             reader.wrong(value, path, "a name of letters, digits, `.`, `_` and `-`")
             return None
         return text

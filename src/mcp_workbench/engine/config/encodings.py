@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 # Forms are indexed by this many characters. Nothing shorter is hidden, unless explicitly requested.
-HEAD: Final = 4
+INDEXED_CHARACTERS: Final = 4
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _BASE64_LETTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 
@@ -32,7 +32,7 @@ class SecretFinder:
         for secret in sorted(secrets, key=lambda secret: (-len(secret), secret)):
             # Servers log JSON, and some libraries write everything beyond ASCII as `\uXXXX`.
             for form in {secret, in_json(secret), _in_ascii_json(secret)}:
-                self._add({form[:HEAD]}, partial(_literal, form))
+                self._add({form[:INDEXED_CHARACTERS]}, partial(_literal, form))
             encoded = [secret.encode(errors="surrogatepass")]
             if not _UNRESERVED.issuperset(secret):
                 letters = [_ways(letter) for letter in secret]
@@ -41,7 +41,7 @@ class SecretFinder:
                 encoded.append("".join(ways[0] for ways in letters).replace("%20", "+").encode())
             for data in encoded:
                 for form in in_base64(data):
-                    self._add({form[:HEAD]}, partial(_base64, form))
+                    self._add({form[:INDEXED_CHARACTERS]}, partial(_base64, form))
         self._sizes = sorted({len(head) for head in self._by_head})
 
     def _add(self, heads: Iterable[str], match: _Match) -> None:
@@ -137,8 +137,12 @@ def _heads(letters: list[tuple[str, ...]]) -> set[str]:
     """Return everything that such a mixture may begin with."""
     heads = {""}
     for ways in letters:
-        heads = {head if len(head) == HEAD else (head + way)[:HEAD] for head in heads for way in ways}
-        if all(len(head) == HEAD for head in heads):
+        heads = {
+            head if len(head) == INDEXED_CHARACTERS else (head + way)[:INDEXED_CHARACTERS]
+            for head in heads
+            for way in ways
+        }
+        if all(len(head) == INDEXED_CHARACTERS for head in heads):
             break
     return heads
 
@@ -153,6 +157,6 @@ def in_base64(data: bytes) -> set[str]:
         text = b2a_base64(b"\0" * before + data, newline=False).decode()
         # The last letter may hold bits of what follows.
         core = text[skipped : (before + len(data)) * 8 // 6]
-        if len(core) >= HEAD:
+        if len(core) >= INDEXED_CHARACTERS:
             forms |= {core, core.replace("+", "-").replace("/", "_")}
     return forms

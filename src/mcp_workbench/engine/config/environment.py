@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 # docs/reference/configuration.md documents this list; a test compares the two.
-HARMLESS: Final = (
+HARMLESS_VARIABLES: Final = (
     # user and locations
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LANGUAGE", "LC_*"),
     *("TMPDIR", "TMP", "TEMP", "XDG_*"),
@@ -39,12 +39,12 @@ HARMLESS: Final = (
 # The harmless variables that depend on the terminal or login. docs/guides/sharing.md documents them.
 OF_THE_TERMINAL: Final = ("TERM", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR", "XDG_ACTIVATION_TOKEN")
 # The workbench's own variables, above all its token. `env` can still set them, for a server that is itself a workbench.
-OURS: Final = ("WORKBENCH_*", "MCP_WORKBENCH_*")
+OWN_VARIABLES: Final = ("WORKBENCH_*", "MCP_WORKBENCH_*")
 IS_WINDOWS: Final = sys.platform == "win32"
 
 # Variables that shells set for themselves; no server needs them.
 _EVERYWHERE: Final = frozenset({"_", "PWD", "OLDPWD", "SHLVL", "HOSTNAME"})
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHELL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPLIT: Final = re.compile(r"[^a-z0-9]+")
 # Shorter names of variables are ordinary words, and shorter words match too much.
 _MIN_MENTIONED_LENGTH: Final = 4
@@ -56,7 +56,7 @@ _COMMON_WORDS: Final = frozenset(
     "path xdg pip".split()
 )
 # The variables that configure the programs that start many servers.
-_RUNNERS: Final = {
+_RUNNER_VARIABLES: Final = {
     "npx": ("NPM_CONFIG_*", "npm_config_*"),
     "npm": ("NPM_CONFIG_*", "npm_config_*"),
     "node": ("NODE_OPTIONS", "NODE_PATH"),
@@ -75,10 +75,10 @@ def server_environment(
 ) -> dict[str, str]:
     """Return the environment of a server: the harmless part of `base`, the part that `inherit` names, and its `own`."""
     # Nothing else by default: every server could read whatever a shell has set, tokens included.
-    passing = _patterns(HARMLESS, windows).among(base)
+    passing = _patterns(HARMLESS_VARIABLES, windows).among(base)
     if inherit:
         passing |= _patterns(tuple(inherit), windows).among(base)
-    passing -= _patterns(OURS, windows).among(passing)
+    passing -= _patterns(OWN_VARIABLES, windows).among(passing)
     inherited = {name: value for name, value in base.items() if name in passing}
     if windows:
         # Names are case-insensitive there.
@@ -90,7 +90,7 @@ def server_environment(
 def beyond_harmless(environment: Mapping[str, str], inherit: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
     """What a server is given by name: the rest describes this machine, and says nothing about a container."""
     named = _patterns(tuple(inherit), IS_WINDOWS).among(environment)
-    others = _patterns((*HARMLESS, *OURS), IS_WINDOWS).among(environment) - named
+    others = _patterns((*HARMLESS_VARIABLES, *OWN_VARIABLES), IS_WINDOWS).among(environment) - named
     return {name: value for name, value in environment.items() if name in own or name not in others}
 
 
@@ -124,7 +124,7 @@ class ComparableEnvironments:
 def without_ours(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for the user's own programs, which are not servers: everything except the workbench's
     variables."""
-    ours = _patterns(OURS, IS_WINDOWS).among(environ)
+    ours = _patterns(OWN_VARIABLES, IS_WINDOWS).among(environ)
     return {name: value for name, value in environ.items() if name not in ours}
 
 
@@ -139,7 +139,7 @@ def folder_of_client(environ: Mapping[str, str], variable: str, below_home: str)
 
 def is_ours(pattern: str) -> bool:
     """Whether a name or glob can only match the workbench's own variables."""
-    return bool(_patterns(OURS, IS_WINDOWS).among((pattern,)))
+    return bool(_patterns(OWN_VARIABLES, IS_WINDOWS).among((pattern,)))
 
 
 def missed_variables(
@@ -151,15 +151,15 @@ def missed_variables(
     `server-github`), then those that configure its runner. `command_line` begins with the name of the server.
     """
     given = server_environment(base, inherit, own)
-    ours = _patterns(OURS, IS_WINDOWS).among(base)
+    ours = _patterns(OWN_VARIABLES, IS_WINDOWS).among(base)
     withheld = [name for name in base if name not in given and name not in _EVERYWHERE and name not in ours]
     if not withheld:
         return []
     name, *command = command_line
     # Programs often name the variable that they lack in their last output.
-    mentioned = set(_WORD.findall(output))
+    mentioned = set(_SHELL_NAME.findall(output))
     words = {word for text in (name, *command) for word in _own_words(text)}
-    runner = _patterns(_RUNNERS.get(_program(command[0]), ()) if command else (), IS_WINDOWS).among(withheld)
+    runner = _patterns(_RUNNER_VARIABLES.get(_program(command[0]), ()) if command else (), IS_WINDOWS).among(withheld)
     reasons = (
         lambda variable: len(variable) >= _MIN_MENTIONED_LENGTH and variable in mentioned,
         lambda variable: variable.partition("_")[0].lower() in words,

@@ -20,7 +20,7 @@ from mcp_workbench.engine.config.problems import quote
 MAX_LENGTH = 1024 * 1024
 _MAX_NESTED_DEFAULTS = 8
 
-_OPENING = re.compile(r"\$\{(?P<prefix>[A-Za-z]+:(?!-))?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?(?P<end>\}|:-)?")
+_REFERENCE_START = re.compile(r"\$\{(?P<prefix>[A-Za-z]+:(?!-))?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?(?P<end>\}|:-)?")
 # Editors fill these in for the files that they read; here there is no editor and no open folder.
 _EDITOR_NAMES = frozenset(
     {
@@ -141,7 +141,7 @@ def _variable(
 ) -> int:
     """Replace the variable that starts at `opening`. Returns the position after it, or -1 if the rest makes no
     sense."""
-    match = _OPENING.match(text, opening)
+    match = _REFERENCE_START.match(text, opening)
     assert match is not None
     prefix, name, end = match["prefix"], match["name"], match["end"]
     if prefix in _REFERENCE_KINDS:

@@ -8,7 +8,7 @@ from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.engine.config.problems import quote
 from mcp_workbench.engine.config.redact import argument_secrets, is_secret_name
 
-HINT: Final = "pass it in `env`, if the server takes it from a variable"
+USE_ENV_HINT: Final = "pass it in `env`, if the server takes it from a variable"
 
 
 def about_exposed_arguments(config: WorkbenchConfig) -> list[str]:

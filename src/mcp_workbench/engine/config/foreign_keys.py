@@ -36,10 +36,10 @@ FOREIGN_KEYS: Final = {
 # Of those, keys that users may rely on, and why they have no effect; `check` and the log report it. The others are
 # cosmetic.
 _NO_SIGN_IN = "the workbench signs in by itself, and takes what it needs for that from `oauth`"
-_APPROVAL = "clients approve by the names that they see: approve the tools of the workbench there"
+_APPROVED_ELSEWHERE = "clients approve by the names that they see: approve the tools of the workbench there"
 IDLE_KEYS = {
     **dict.fromkeys(("auth", "authProviderType", "targetAudience", "targetServiceAccount"), _NO_SIGN_IN),
-    **dict.fromkeys(("autoApprove", "alwaysAllow", "trust"), _APPROVAL),
+    **dict.fromkeys(("autoApprove", "alwaysAllow", "trust"), _APPROVED_ELSEWHERE),
     "alwaysLoad": "use `pin` for tools that are always shown",
     "sandbox": 'VS Code\'s rules are not read; write `"sandbox": "contained"`',
     "watchPaths": "the workbench does not restart servers when files change",

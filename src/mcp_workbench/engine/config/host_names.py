@@ -6,7 +6,7 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, NamedTuple
 
-_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
+_DNS_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 MAX_HOST_NAME_LENGTH: Final = 253
 _MAX_PORT: Final = 65535
 
@@ -53,7 +53,7 @@ def normal(host: str) -> str | None:
             host = host.encode("idna").decode("ascii")
         except UnicodeError:
             return None
-    if not host or len(host) > MAX_HOST_NAME_LENGTH or not all(map(_LABEL.match, host.split("."))):
+    if not host or len(host) > MAX_HOST_NAME_LENGTH or not all(map(_DNS_LABEL.match, host.split("."))):
         return None
     return host
 

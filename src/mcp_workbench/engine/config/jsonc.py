@@ -21,16 +21,16 @@ _MAX_FAULTS = 1_000
 
 # Possessive (`++`), so that an unterminated text of a megabyte is scanned only once. Not where a round can fail half
 # way, as at a comment that does not end: before Python 3.11.5 the match then ends in the middle of that round.
-BLANK = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|(?>/\*(?s:.)*?\*/))*")
+SPACE_AND_COMMENTS = re.compile(r"(?:[ \t\r\n]++|//[^\n]*+|(?>/\*(?s:.)*?\*/))*")
 _BLANK_STARTS = frozenset(" \t\r\n/")
-_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"')
+_JSON_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\[^\x00-\x1f])*+"')
 _TEXT_IN_STRING = re.compile(r'(?:[^"\\\n\r]++|\\[^\n\r])*+')
 _SINGLE_QUOTED = re.compile(r"'[^'\n\r]*+'")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.+-])")
-_WORD = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.+-])")
+_JAVASCRIPT_WORD = re.compile(r"[^\W\d][\w$-]*+|\$[\w$-]*+")
 _NUMBER_LIKE = re.compile(r"[-+.]?[\w.+-]++")
 _BAD_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}|(?P<bad>.))', re.DOTALL)
-_LONE_SURROGATE = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<bad>\\u[dD][89a-fA-F]..)")
+_ESCAPED_SURROGATE = re.compile(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<bad>\\u[dD][89a-fA-F]..)")
 # Within 2**53, so that `int` and JSON agree; longer ones are decoded by `msgspec`, which knows its limits.
 _SHORT_INTEGER = 16
 _LITERALS = {"true": True, "false": False, "null": None}
@@ -145,7 +145,7 @@ class Document:
         else:
             self._fault(self._here(), f"`:` after the key {quote(key)}")
             # What looks like a value is read as one, although its colon is missing.
-            if self._peek() not in ('"', "{", "[") and not _NUMBER.match(self._text, self._position):
+            if self._peek() not in ('"', "{", "[") and not _JSON_NUMBER.match(self._text, self._position):
                 raise _Stop
         self._skip()
         if not self._value(offset):
@@ -257,7 +257,7 @@ class Document:
             return self._string()
         if letter == "'":
             return self._single_quoted()
-        word = _WORD.match(self._text, self._position)
+        word = _JAVASCRIPT_WORD.match(self._text, self._position)
         if word is None:
             self._fault(self._here(), 'a key in `"`')
             raise _Stop
@@ -266,7 +266,7 @@ class Document:
         return word[0]
 
     def _string(self) -> str:
-        match = _STRING.match(self._text, self._position)
+        match = _JSON_STRING.match(self._text, self._position)
         if match is None:
             return self._broken_string()
         start = self._position
@@ -311,7 +311,7 @@ class Document:
                     offset=start + match.start(),
                     hint="a backslash itself, as in a Windows path, is written twice: `\\\\`",
                 )
-        for match in _LONE_SURROGATE.finditer(literal):
+        for match in _ESCAPED_SURROGATE.finditer(literal):
             if match["bad"] is not None:
                 self._fault(
                     f"{quote(match['bad'])}, one half of a surrogate pair",
@@ -328,12 +328,12 @@ class Document:
         return match[0][1:-1]
 
     def _scalar(self) -> object:
-        number = _NUMBER.match(self._text, self._position)
+        number = _JSON_NUMBER.match(self._text, self._position)
         if number is not None:
             return self._number(number[0])
         if self._peek() == "'":
             return self._single_quoted()
-        word = _WORD.match(self._text, self._position)
+        word = _JAVASCRIPT_WORD.match(self._text, self._position)
         if word is not None and word[0] in _LITERALS:
             self._position = word.end()
             return _LITERALS[word[0]]
@@ -374,7 +374,7 @@ class Document:
         # Half of all places have nothing to skip, and this is called several times for each value.
         if self._peek() not in _BLANK_STARTS:
             return
-        match = BLANK.match(self._text, self._position)
+        match = SPACE_AND_COMMENTS.match(self._text, self._position)
         assert match is not None
         self._position = match.end()
         if self._text.startswith("/*", self._position):

@@ -14,15 +14,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from mcp_workbench.engine.config.jsonc import BLANK, Document
+from mcp_workbench.engine.config.jsonc import SPACE_AND_COMMENTS, Document
 from mcp_workbench.engine.config.problems import ConfigProblems
 
-_COMMENT: Final = re.compile(r"//[^\n]*+|/\*(?s:.)*?\*/")
-_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"')
+_JSONC_COMMENT: Final = re.compile(r"//[^\n]*+|/\*(?s:.)*?\*/")
+_LENIENT_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"')
 _SCALAR: Final = re.compile(r'[^\s,\]\}/"]++')
 _REST_OF_LINE: Final = re.compile(r"[ \t]*+(?://[^\r\n]*+|/\*[^\r\n]*?\*/[ \t]*+)?(?=\r?\n)")
 _INDENT: Final = re.compile(r"\n([ \t]+)\S")
-BYTE_ORDER_MARK: Final = "\ufeff"
+BOM_CHARACTER: Final = "\ufeff"
 
 
 class Member(Struct, frozen=True):
@@ -45,7 +45,7 @@ class Span(Struct, frozen=True):
 
 def parsed(text: str, path: str) -> object:
     """Return the value of the text; an empty text is an empty object. Raises `ConfigProblems`, named after `path`."""
-    text = text.removeprefix(BYTE_ORDER_MARK)
+    text = text.removeprefix(BOM_CHARACTER)
     if not text.strip():
         return {}
     document = Document(text)
@@ -57,8 +57,8 @@ def parsed(text: str, path: str) -> object:
 def set_member(text: str, steps: Sequence[str], value: object) -> str:
     """Return the text with `value` at the path `steps`; missing objects on the way are created."""
     newline = "\r\n" if "\r\n" in text else "\n"
-    if not text.strip(BYTE_ORDER_MARK + " \t\r\n"):
-        text = f"{text[: text.startswith(BYTE_ORDER_MARK)]}{{}}{newline}"
+    if not text.strip(BOM_CHARACTER + " \t\r\n"):
+        text = f"{text[: text.startswith(BOM_CHARACTER)]}{{}}{newline}"
     unit = _indent_unit(text)
     place = _object_at(text, _start(text))
     depth = 0
@@ -75,7 +75,7 @@ def set_member(text: str, steps: Sequence[str], value: object) -> str:
 
 def remove_member(text: str, steps: Sequence[str]) -> str:
     """Return the text without the member at the path `steps`; the same text if there is none."""
-    place = _object_at(text, _start(text)) if text.strip(BYTE_ORDER_MARK + " \t\r\n") else None
+    place = _object_at(text, _start(text)) if text.strip(BOM_CHARACTER + " \t\r\n") else None
     for step in steps[:-1]:
         member = _member(place, step) if place else None
         if member is None or text[member.value] != "{":
@@ -159,18 +159,20 @@ def _indent_unit(text: str) -> str:
 
 
 def _start(text: str) -> int:
-    return _skip(text, 1 if text.startswith(BYTE_ORDER_MARK) else 0)
+    return _skip(text, 1 if text.startswith(BOM_CHARACTER) else 0)
 
 
 def _skip(text: str, position: int) -> int:
-    match = BLANK.match(text, position)
+    match = SPACE_AND_COMMENTS.match(text, position)
     assert match is not None
     return match.end()
 
 
 def _ends_comment(text: str, start: int, line: int) -> bool:
     """Whether the line break before `line` ends a comment, which would otherwise swallow what follows."""
-    return any(each.end() == line - 1 for each in _COMMENT.finditer(text, start, line) if each[0].startswith("//"))
+    return any(
+        each.end() == line - 1 for each in _JSONC_COMMENT.finditer(text, start, line) if each[0].startswith("//")
+    )
 
 
 def _member(place: Span | None, key: str) -> Member | None:
@@ -181,7 +183,7 @@ def _object_at(text: str, start: int) -> Span:
     members: list[Member] = []
     position = _skip(text, start + 1)
     while text[position] != "}":
-        key = _STRING.match(text, position)
+        key = _LENIENT_STRING.match(text, position)
         assert key is not None
         value = _skip(text, _skip(text, key.end()) + 1)
         end = _value_end(text, value)
@@ -195,14 +197,14 @@ def _object_at(text: str, start: int) -> Span:
 
 def _value_end(text: str, position: int) -> int:
     if text[position] not in "{[":
-        match = _STRING.match(text, position) or _SCALAR.match(text, position)
+        match = _LENIENT_STRING.match(text, position) or _SCALAR.match(text, position)
         assert match is not None
         return match.end()
     depth = 0
     while True:
         letter = text[position]
         if letter == '"':
-            match = _STRING.match(text, position)
+            match = _LENIENT_STRING.match(text, position)
             assert match is not None
             position = match.end()
         elif letter in "{[":

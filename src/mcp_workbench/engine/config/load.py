@@ -21,7 +21,7 @@ from mcp_workbench.engine.nesting import is_nested_deeper
 from mcp_workbench.engine.portable_os import NONBLOCK
 
 # Claude Code keeps its history next to `mcpServers` in files of several megabytes; a larger file is something else.
-MAX_BYTES = 16 * 1024 * 1024
+MAX_CONFIG_BYTES = 16 * 1024 * 1024
 CONFIG_READ_BYTES = 64 * 1024
 
 
@@ -104,8 +104,8 @@ def read(path: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _unreadable(path, f"cannot be read: {reason}") from None
-    if len(content) > MAX_BYTES:
-        raise _unreadable(path, f"is larger than {MAX_BYTES // (1024 * 1024)} MiB, expected a configuration")
+    if len(content) > MAX_CONFIG_BYTES:
+        raise _unreadable(path, f"is larger than {MAX_CONFIG_BYTES // (1024 * 1024)} MiB, expected a configuration")
     if not content.strip(b"\xef\xbb\xbf \t\r\n"):
         raise _unreadable(path, "is empty, expected an object with `toolboxes` or `mcpServers` in it")
     return content
@@ -116,7 +116,7 @@ def _read_whole(file: BinaryIO) -> bytes:
     # for files that are generated as they are read.
     pieces: list[bytes] = []
     length = 0
-    while length <= MAX_BYTES and (piece := file.read(CONFIG_READ_BYTES)):
+    while length <= MAX_CONFIG_BYTES and (piece := file.read(CONFIG_READ_BYTES)):
         pieces.append(piece)
         length += len(piece)
     return b"".join(pieces)

@@ -10,9 +10,9 @@ from mcp_workbench.engine.config.problems import Path
 from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.setting import Declared, setting
 
-_EXPECTED: Final = "`host:port`, such as `127.0.0.1:9464`"
+_EXPECTED_ADDRESS: Final = "`host:port`, such as `127.0.0.1:9464`"
 _ON_THIS_MACHINE: Final = "`host:port` on this machine, such as `127.0.0.1:9464`, or a `token` beside it"
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 class _ListeningAddress(Text):
@@ -24,21 +24,21 @@ class _ListeningAddress(Text):
             return None
         host, _, port = text.rpartition(":")
         if not host or not (port.isascii() and port.isdecimal() and int(port) < 65_536):
-            reader.wrong(value, path, _EXPECTED)
+            reader.wrong(value, path, _EXPECTED_ADDRESS)
             return None
         return text
 
 
 def is_on_this_machine(address: str) -> bool:
     """Whether nobody else can reach it."""
-    return address.rpartition(":")[0] in _LOOPBACK
+    return address.rpartition(":")[0] in _LOCAL_HOSTS
 
 
 class MetricsConfig(Declared, frozen=True, kw_only=True):
     """Where metrics are served in addition to `/metrics` of `serve --http`."""
 
     address: str | None = setting(
-        _ListeningAddress(_EXPECTED),
+        _ListeningAddress(_EXPECTED_ADDRESS),
         "Where `/metrics` is served: `host:port`, also over stdio and by the shared workbench. If other machines can "
         "reach it, a `token` is needed.",
     )
@@ -58,7 +58,7 @@ class _Metrics(Kind):
 
     def __init__(self) -> None:
         self._members = Members(MetricsConfig, "`host:port` on this machine, or an object with `address` and `perTool`")
-        self._address = _ListeningAddress(_EXPECTED)
+        self._address = _ListeningAddress(_EXPECTED_ADDRESS)
 
     def read(self, value: object, path: Path, reader: Reader) -> MetricsConfig | None:
         if isinstance(value, str):

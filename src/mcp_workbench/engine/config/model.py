@@ -65,7 +65,7 @@ LOCK_NAME = "workbench.lock"
 ProtocolChoice = str
 
 # Every spelling of a transport, of this and of other clients.
-_TRANSPORTS = {
+_TRANSPORT_SPELLINGS = {
     **dict.fromkeys(("stdio", "local"), "stdio"),
     **dict.fromkeys(("http", "streamable-http", "streamableHttp", "streamable_http"), "http"),
     "sse": "sse",
@@ -85,7 +85,7 @@ _CONFINED = (
     "privileges (`guard`), only files of their own (`contained`, or `true`), and no network either (`sealed`); or an "
     "object with a `profile` and what differs from it. If unset, as much of `guard` as this machine can enforce. "
 )
-_SANDBOX = Deferred("sandbox_settings", "SANDBOX")
+_SANDBOX_MEMBER = Deferred("sandbox_settings", "SANDBOX")
 _VARIABLES = VariablePatterns("a list of names and globs of variables")
 _BUDGET = Whole("tokens", MIN_TOKEN_BUDGET, 1_000_000, none=True)
 _TOOL_NAMES = Filters("a list of tool names")
@@ -104,12 +104,12 @@ DEFAULT_BUDGET = 6_000
 DEFAULT_MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 DEFAULT_MAX_DEFINITION_BYTES = 256 * 1024
 
-TOOLBOXES = "toolboxes"
+TOOLBOXES_ROOT = "toolboxes"
 MCP_SERVERS = "mcpServers"
-SERVERS = "servers"
+SERVERS_ROOT = "servers"
 CONTEXT_SERVERS = "context_servers"
 # A file with one of these at its top level belongs to another client, and has no toolboxes.
-PLAIN_ROOTS = (MCP_SERVERS, SERVERS, CONTEXT_SERVERS)
+PLAIN_ROOTS = (MCP_SERVERS, SERVERS_ROOT, CONTEXT_SERVERS)
 
 
 class ReferringValue(Struct, frozen=True):
@@ -186,7 +186,7 @@ class ServerConfig(Declared, frozen=True, kw_only=True):
     )
     # None: `guard`, as far as this machine can enforce it.
     sandbox: SandboxConfig | None = setting(
-        _SANDBOX,
+        _SANDBOX_MEMBER,
         _CONFINED + "For this server, instead of that of the toolbox or the file.",
         identity="if set",
     )
@@ -220,7 +220,7 @@ class ServerConfig(Declared, frozen=True, kw_only=True):
         Headers(), "Sent with every request to the address. Never printed.", {}, identity="always", fetches=True
     )
     oauth: OAuthConfig | None = setting(
-        Deferred("oauth_settings", "SIGN_IN"),
+        Deferred("oauth_settings", "OAUTH"),
         "How to sign in with OAuth, for servers that cannot be discovered or do not register clients: a client of your "
         "own, scopes, the callback. Most servers need nothing here.",
         shown={},
@@ -237,14 +237,16 @@ class ServerConfig(Declared, frozen=True, kw_only=True):
         Deferred("auth_settings", "TOKEN_EXCHANGE"), "Exchange the user's token for one for it.", identity="if set"
     )
     transport: Transport = setting(
-        Choice(_TRANSPORTS),
+        Choice(_TRANSPORT_SPELLINGS),
         "How to talk to the server. If unset, `stdio` for a command, and `auto` for an address, which tries streamable "
         "HTTP and then the older SSE.",
         "stdio",
         shown=None,
         identity="always",
     )
-    type = setting(Choice(_TRANSPORTS), "Another name for `transport`, as most clients write it.", title="Transport")
+    type = setting(
+        Choice(_TRANSPORT_SPELLINGS), "Another name for `transport`, as most clients write it.", title="Transport"
+    )
     # None means all tools; an empty tuple means none.
     tool_filters: tuple[str, ...] | None = setting(
         Filters("a list of tool names and globs"),
@@ -367,7 +369,7 @@ class ToolboxConfig(Declared, frozen=True, kw_only=True):
         title="Inherited variables",
     )
     share = setting(Sharing(), _SHARED_BY + "For the servers of this toolbox.", title="Sharing")
-    sandbox = setting(_SANDBOX, _CONFINED + "For the servers of this toolbox, instead of that of the file.")
+    sandbox = setting(_SANDBOX_MEMBER, _CONFINED + "For the servers of this toolbox, instead of that of the file.")
     servers: dict[str, ServerConfig]
 
 
@@ -494,7 +496,7 @@ class WorkbenchConfig(Declared, frozen=True, kw_only=True):
         title="Inherited variables",
     )
     share = setting(Sharing(), _SHARED_BY + "For all servers; a toolbox or server can override it.", title="Sharing")
-    sandbox = setting(_SANDBOX, _CONFINED + "For all servers; a toolbox or server can override it.")
+    sandbox = setting(_SANDBOX_MEMBER, _CONFINED + "For all servers; a toolbox or server can override it.")
     keychain: bool | None = setting(
         Boolean(),
         "`true`: sign-ins are encrypted with a key in the system's keychain. `false`: they are not. If unset, they "

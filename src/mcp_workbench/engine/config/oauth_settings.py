@@ -120,7 +120,7 @@ class _SignIn(Members[OAuthConfig]):
         return None if found is None else OAuthConfig(**found)
 
 
-SIGN_IN: Final = _SignIn(
+OAUTH: Final = _SignIn(
     OAuthConfig,
     "an object with settings such as `clientId`",
     # Members that only other clients use.

@@ -69,7 +69,7 @@ class Pointers(Pairs):
 
 
 _WHO: Final = Patterns("alice")
-_PATHS: Final = Patterns("toolbox/server/name")
+_ITEM_PATHS: Final = Patterns("toolbox/server/name")
 _ABOUT_WHO: Final = "Globs of principals, and `group:` with a glob of groups. If unset, everyone."
 
 
@@ -96,9 +96,9 @@ class PolicyRule(Conditions, frozen=True, kw_only=True):
     of `tools`, `prompts` and `resources` it applies to everything."""
 
     who: tuple[str, ...] = setting(_WHO, _ABOUT_WHO, (), shown=None)
-    tools: tuple[str, ...] | None = setting(_PATHS, "Globs of `toolbox/server/tool`.")
-    prompts: tuple[str, ...] | None = setting(_PATHS, "Globs of `toolbox/server/prompt`.")
-    resources: tuple[str, ...] | None = setting(_PATHS, "Globs of `toolbox/server/uri`.")
+    tools: tuple[str, ...] | None = setting(_ITEM_PATHS, "Globs of `toolbox/server/tool`.")
+    prompts: tuple[str, ...] | None = setting(_ITEM_PATHS, "Globs of `toolbox/server/prompt`.")
+    resources: tuple[str, ...] | None = setting(_ITEM_PATHS, "Globs of `toolbox/server/uri`.")
     then: Then = setting(
         one_of(*THEN), "`allow`, `ask` the user first, `deny`, or `hide` as if it did not exist.", REQUIRED
     )

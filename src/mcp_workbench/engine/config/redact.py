@@ -32,7 +32,7 @@ TOKEN_VARIABLE = "WORKBENCH_TOKEN"
 _PROXIES = tuple(
     spelling for name in ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy") for spelling in (name, name.upper())
 )
-_SCHEMES = frozenset({"bearer", "basic", "token", "digest", "apikey", "key"})
+_AUTH_SCHEMES = frozenset({"bearer", "basic", "token", "digest", "apikey", "key"})
 # Prefixes of keys, from the documentation of the services: OpenAI, Stripe, GitHub, GitLab, Linear, Slack, Notion, AWS,
 # Google; every JWT begins with `eyJ`.
 _KEY_STARTS = (
@@ -48,7 +48,7 @@ _KEY_IN_TEXT = (
 _MIN_SECRET_LITERAL_LENGTH = 6
 # Options that are followed by a command line for a shell.
 _SCRIPT_OPTIONS = ("-c", "-lc", "-ic", "/c", "/C")
-_PIECE = r"""(?:[^\s;&|'"]|'[^']*'|"[^"]*")+"""
+_SHELL_WORD = r"""(?:[^\s;&|'"]|'[^']*'|"[^"]*")+"""
 
 # The name of the secret, and its start and end in the text.
 _Span = tuple[str, int, int]
@@ -64,7 +64,7 @@ def secrets_in(name: str, value: str) -> list[str]:
     found = [value]
     scheme, _, credentials = value.partition(" ")
     # A server may log the credentials without their scheme.
-    if scheme.lower() in _SCHEMES:
+    if scheme.lower() in _AUTH_SCHEMES:
         found.append(credentials.strip())
     # Logs are written line by line: each line of a key file is as secret as the whole.
     if "\n" in value:
@@ -172,7 +172,7 @@ def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
 def after_scheme(value: str) -> int:
     """Return where the credentials begin in the value of a header."""
     scheme, _, credentials = value.partition(" ")
-    return len(value) - len(credentials.lstrip()) if credentials and scheme.lower() in _SCHEMES else 0
+    return len(value) - len(credentials.lstrip()) if credentials and scheme.lower() in _AUTH_SCHEMES else 0
 
 
 def _option(word: str) -> str:
@@ -203,7 +203,7 @@ def _in_value(text: str, option: str) -> list[_Span]:
         if is_literal_secret(option, text):
             return [(option, 0, len(text))]
     # A text that is already a single piece is not split again.
-    if is_script or (len(text.split(None, 1)) > 1 and not re.fullmatch(_PIECE, text)):
+    if is_script or (len(text.split(None, 1)) > 1 and not re.fullmatch(_SHELL_WORD, text)):
         return _in_script(text)
     return _in_query(text) if "://" in text and "?" in text else []
 
@@ -211,7 +211,7 @@ def _in_value(text: str, option: str) -> list[_Span]:
 def _in_script(text: str) -> list[_Span]:
     found = []
     option = ""
-    for piece in re.finditer(_PIECE, text):
+    for piece in re.finditer(_SHELL_WORD, text):
         spans = _moved(_in_word(piece[0], option), piece.start())
         # What the shell fills in is not a literal.
         found += [span for span in spans if text[span[1]] not in "$`"]

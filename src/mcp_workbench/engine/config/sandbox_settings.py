@@ -22,9 +22,9 @@ Profile = Literal["off", "guard", "contained", "sealed"]
 Network = Literal["all", "none"] | tuple[str, ...]
 PROFILES: Final[tuple[Profile, ...]] = ("off", "guard", "contained", "sealed")
 ENGINES: Final = ("podman", "docker")
-BACKENDS: Final = ("auto", "landlock", "bwrap", "seatbelt", *ENGINES)
+BACKEND_NAMES: Final = ("auto", "landlock", "bwrap", "seatbelt", *ENGINES)
 
-_UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE_UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 # Less than this and no interpreter starts.
 _MIN_MEMORY_BYTES: Final = 16 << 20
 _MAX_MEMORY_BYTES: Final = 1 << 50
@@ -157,8 +157,8 @@ class Bytes(Kind):
                 return None
             digits = text.strip().rstrip("KMGiB ")
             unit = text.strip()[len(digits) :].strip()
-            if digits.isascii() and digits.isdigit() and unit in _UNITS:
-                size = int(digits) * _UNITS[unit]
+            if digits.isascii() and digits.isdigit() and unit in _SIZE_UNITS:
+                size = int(digits) * _SIZE_UNITS[unit]
         if isinstance(size, int) and not isinstance(size, bool) and _MIN_MEMORY_BYTES <= size <= _MAX_MEMORY_BYTES:
             return size
         reader.wrong(value, path, 'a size of at least 16 MiB, such as `"512MiB"` or `"1GiB"`')
@@ -217,7 +217,7 @@ class SandboxConfig(Declared, frozen=True, kw_only=True):
         False,
     )
     backend: str = setting(
-        one_of(*BACKENDS), "What enforces it. `auto` chooses what this machine has and the profile needs.", "auto"
+        one_of(*BACKEND_NAMES), "What enforces it. `auto` chooses what this machine has and the profile needs.", "auto"
     )
     image: str | None = setting(
         Image(),

@@ -12,8 +12,8 @@ from mcp_workbench.engine.config.model import (
     CONTEXT_SERVERS,
     MCP_SERVERS,
     PLAIN_ROOTS,
-    SERVERS,
-    TOOLBOXES,
+    SERVERS_ROOT,
+    TOOLBOXES_ROOT,
     ServerConfig,
     ToolboxConfig,
     WorkbenchConfig,
@@ -25,12 +25,12 @@ from mcp_workbench.engine.faces import JOINING_FACES
 
 # The same rules as `reading.name_fault`: not empty, no white space at the ends, no control characters; for toolboxes no
 # `__` either.
-_NAME: Schema = {
+_ANY_NAME: Schema = {
     "minLength": 1,
     "maxLength": MAX_NAME_LENGTH,
     "pattern": r"^(?!\s)(?!.*\s$)[^\u0000-\u001f\u007f-\u009f]+$",
 }
-_TOOLBOX_NAME: Schema = {**_NAME, "pattern": str(_NAME["pattern"]).replace("^", "^(?!.*__)", 1)}
+_TOOLBOX_NAME: Schema = {**_ANY_NAME, "pattern": str(_ANY_NAME["pattern"]).replace("^", "^(?!.*__)", 1)}
 # The same rules as `reading.registered_name_fault`.
 _REGISTERED_TOOLBOX: Schema = {"propertyNames": {"pattern": "[^_]$"}}
 _REGISTERED_SERVER: Schema = {"propertyNames": {"pattern": "^(?!_)(?!.*__)"}}
@@ -54,7 +54,7 @@ def json_schema() -> Schema:
         "type": "object",
         "properties": {
             **schemas_of(WorkbenchConfig.SETTINGS),
-            TOOLBOXES: {
+            TOOLBOXES_ROOT: {
                 "title": "Toolboxes",
                 "description": "Groups of servers, by name. An agent opens one at a time.",
                 **_named("toolbox"),
@@ -64,7 +64,7 @@ def json_schema() -> Schema:
                 "description": "The servers of a plain file, as any client writes it; without toolboxes only.",
                 **_named("server"),
             },
-            SERVERS: {
+            SERVERS_ROOT: {
                 "title": "Servers (VS Code)",
                 "description": "Another name for `mcpServers`, as VS Code writes it.",
                 **_named("server"),
@@ -75,10 +75,10 @@ def json_schema() -> Schema:
                 **_named("server"),
             },
         },
-        "anyOf": [{"required": [root]} for root in (TOOLBOXES, *PLAIN_ROOTS)],
+        "anyOf": [{"required": [root]} for root in (TOOLBOXES_ROOT, *PLAIN_ROOTS)],
         # Other keys of a plain file belong to the program that wrote it.
-        "if": {"required": [TOOLBOXES]},
-        "then": {"propertyNames": {"enum": [TOOLBOXES, *WorkbenchConfig.SETTINGS]}},
+        "if": {"required": [TOOLBOXES_ROOT]},
+        "then": {"propertyNames": {"enum": [TOOLBOXES_ROOT, *WorkbenchConfig.SETTINGS]}},
         "allOf": [
             {
                 "if": {"properties": {"face": {"enum": list(JOINING_FACES)}}, "required": ["face"]},
@@ -93,7 +93,7 @@ def _named(definition: str) -> Schema:
     return {
         "type": "object",
         "minProperties": 1,
-        "propertyNames": dict(_TOOLBOX_NAME if definition == "toolbox" else _NAME),
+        "propertyNames": dict(_TOOLBOX_NAME if definition == "toolbox" else _ANY_NAME),
         "additionalProperties": {"$ref": f"#/$defs/{definition}"},
     }
 
@@ -102,7 +102,7 @@ def _registered_names() -> Schema:
     """Names in a file whose face is `dynamic`."""
     of_toolbox = {"properties": {MCP_SERVERS: dict(_REGISTERED_SERVER)}}
     return {
-        TOOLBOXES: {**_REGISTERED_TOOLBOX, "additionalProperties": of_toolbox},
+        TOOLBOXES_ROOT: {**_REGISTERED_TOOLBOX, "additionalProperties": of_toolbox},
         **{root: dict(_REGISTERED_SERVER) for root in PLAIN_ROOTS},
     }
 

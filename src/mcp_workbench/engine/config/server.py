@@ -26,7 +26,7 @@ SETTINGS = ServerConfig.SETTINGS
 _MAX_FOREIGN_SECONDS = 3_600
 _MAX_FOREIGN_MILLISECONDS = MAX_DURATION * 1000
 ADDRESSES = ("url", "serverUrl", "httpUrl")
-_TRANSPORTS = ("transport", "type")
+_TRANSPORT_MEMBERS = ("transport", "type")
 _INCLUDING = ("includeTools", "tools")
 _EXCLUDING = ("excludeTools", "disabledTools")
 # Settings that mean nothing for the other kind of server.
@@ -224,7 +224,7 @@ class WrittenServer:
         # Gemini CLI distinguishes the two by the key: `url` is SSE there, `httpUrl` streamable HTTP. For `url` both are
         # tried.
         chosen = "http" if "httpUrl" in self._entry else "auto" if remote else "stdio"
-        for name in _TRANSPORTS:
+        for name in _TRANSPORT_MEMBERS:
             transport = found.get(name)
             if transport is None:
                 continue
@@ -234,7 +234,7 @@ class WrittenServer:
                 self._reader.problem((*self._path, name), f"found {quote(transport)} beside {way}", expected)
             elif transport != "auto":
                 chosen = transport
-        if len(found.keys() & _TRANSPORTS) == 2 and found["transport"] != found["type"]:
+        if len(found.keys() & _TRANSPORT_MEMBERS) == 2 and found["transport"] != found["type"]:
             place = (*self._path, "transport")
             self._reader.problem(place, "`transport` and `type` disagree", "only one of them")
         return cast(Transport, chosen)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from mcp_workbench.engine.config.model import (
     MCP_SERVERS,
     PLAIN_ROOTS,
-    SERVERS,
-    TOOLBOXES,
+    SERVERS_ROOT,
+    TOOLBOXES_ROOT,
     ReferringValue,
     ServerConfig,
     Share,
@@ -34,7 +34,7 @@ PLAIN_TOOLBOX = "default"
 _PROJECTS = "projects"
 # What clients see was called so in an earlier design.
 _ABOUT_TOOL_MODE = '`toolMode` is `face` here: "face": "proxy" or "face": "dynamic"'
-_EXAMPLE = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
+_EXAMPLE_CONFIG = '`{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}`'
 
 
 def validate(document: object, path: str, environ: Mapping[str, str]) -> tuple[WorkbenchConfig | None, list[Problem]]:
@@ -54,7 +54,7 @@ def foreign_part(document: object, steps: Path) -> bool:
 def _root_of(document: object) -> str | None:
     """Return the key that holds the servers, which determines the kind of file."""
     if isinstance(document, dict):
-        for root in (TOOLBOXES, *PLAIN_ROOTS):
+        for root in (TOOLBOXES_ROOT, *PLAIN_ROOTS):
             if root in document:
                 return root
     return None
@@ -82,8 +82,8 @@ def _about_opencode(document: dict[str, object]) -> str | None:
     """Return what to do with opencode's servers, which are at `mcp` or at `mcp.servers`, in its own format."""
     steps: Path = ("mcp",)
     servers = document.get("mcp")
-    if isinstance(servers, dict) and isinstance(servers.get(SERVERS), dict):
-        steps, servers = ("mcp", SERVERS), servers[SERVERS]
+    if isinstance(servers, dict) and isinstance(servers.get(SERVERS_ROOT), dict):
+        steps, servers = ("mcp", SERVERS_ROOT), servers[SERVERS_ROOT]
     if not isinstance(servers, dict):
         return None
     named = [name for name, entry in servers.items() if isinstance(entry, dict) and _is_of_opencode(entry)]
@@ -146,7 +146,7 @@ class _File:
         if root is None:
             self._rootless(document)
             return None
-        plain = root != TOOLBOXES
+        plain = root != TOOLBOXES_ROOT
         self._is_dynamic = document.get("face") in JOINING_FACES
         written = self._read_present(WorkbenchConfig.SETTINGS, document)
         # Every server inherits these.
@@ -184,7 +184,7 @@ class _File:
         """Report a file of neither kind: a misspelt root is reported as such; other keys may belong to any program."""
         from mcp_workbench.engine.nearest import nearest
 
-        roots = (TOOLBOXES, MCP_SERVERS)
+        roots = (TOOLBOXES_ROOT, MCP_SERVERS)
         misspelt = [
             name for name in document if nearest(name, roots, 1) and _about_elsewhere({name: document[name]}) is None
         ]
@@ -193,11 +193,11 @@ class _File:
         # Neither kind, and nothing similar: perhaps a file of another program, whose servers are further down.
         if not misspelt:
             found = "found neither `toolboxes` nor `mcpServers`"
-            hint = _about_elsewhere(document) or f"a small configuration: {_EXAMPLE}"
+            hint = _about_elsewhere(document) or f"a small configuration: {_EXAMPLE_CONFIG}"
             self.reader.problem((), found, "one of them", hint=hint)
 
     def _check_file_keys(self, document: dict[str, object]) -> None:
-        known = (TOOLBOXES, *WorkbenchConfig.SETTINGS)
+        known = (TOOLBOXES_ROOT, *WorkbenchConfig.SETTINGS)
         for name in document:
             if name in known:
                 continue
@@ -213,8 +213,8 @@ class _File:
                 self.reader.unknown_key((name,), known, hint=_ABOUT_TOOL_MODE if name == "toolMode" else None)
 
     def _read_toolboxes(self, document: dict[str, object]) -> dict[str, ToolboxConfig]:
-        path = (TOOLBOXES,)
-        entries = self._entries(document[TOOLBOXES], path, "toolbox")
+        path = (TOOLBOXES_ROOT,)
+        entries = self._entries(document[TOOLBOXES_ROOT], path, "toolbox")
         toolboxes = {}
         for name, entry in entries.items():
             toolbox = self._read_toolbox(name, entry, (*path, name))

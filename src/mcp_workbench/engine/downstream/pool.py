@@ -51,10 +51,10 @@ MAX_LOG_LEVELS: Final = 256
 # How many pairs of server and caller have their connection cached, without computing its key. Modern clients may
 # declare different capabilities with each request; beyond this limit, the cache is cleared.
 MAX_CACHED_CONNECTION_KEYS: Final = 4096
-CLOSING: Final = "the workbench is shutting down"
+SHUTTING_DOWN: Final = "the workbench is shutting down"
 NO_ROOM: Final = f"clients with {MAX_CONNECTION_VARIANTS} different sets of capabilities already use this server"
 NO_ROOM_ALONE: Final = f"{MAX_SUBSCRIPTIONS_PER_CLIENT} clients already have a process of this server each"
-CLIENT_GONE: Final = "the client of this connection has disconnected"
+CLIENT_DISCONNECTED: Final = "the client of this connection has disconnected"
 EVICTED: Final = "this connection was closed to make room for a client with other capabilities"
 SURPLUS: Final = "another connection now serves these callers"
 
@@ -119,7 +119,7 @@ class Pool:
         if connection is None:
             connection = self._make(entry, placed, key.client)
             if self.is_closing:
-                connection.retire(DownstreamError(CLOSING))
+                connection.retire(DownstreamError(SHUTTING_DOWN))
             elif entry.ended is not None:
                 # Not cached: only calls that were decided earlier get here.
                 connection.retire(entry.ended)
@@ -345,9 +345,9 @@ class Pool:
                 calls = connection.traffic.calls_youngest_first()
                 if any(call.client.caller.client != client for call in calls):
                     # It was shared until its server asked, and others still have calls on it.
-                    connection.retire_when_idle(DownstreamError(CLIENT_GONE))
+                    connection.retire_when_idle(DownstreamError(CLIENT_DISCONNECTED))
                 else:
-                    connection.retire(DownstreamError(CLIENT_GONE))
+                    connection.retire(DownstreamError(CLIENT_DISCONNECTED))
                 self._remove(key)
                 self._retired.append(connection)
                 self._found.clear()
@@ -399,7 +399,7 @@ class Pool:
         """Stop all servers concurrently, and wait until nothing is left of them."""
         self.is_closing = True
         for connection in (*self.connections(), *self._retired):
-            connection.retire(DownstreamError(CLOSING))
+            connection.retire(DownstreamError(SHUTTING_DOWN))
         await asyncio.gather(*(each.wait_stopped() for each in (*self.connections(), *self._retired)))
 
 

@@ -31,7 +31,7 @@ MAX_QUESTION_CANDIDATES: Final = 100
 # that can be asked only during a call is asked with that one, if it arrives within this time.
 QUESTION_HOLD_TIMEOUT: Final = 10.0
 # Many servers ask this as soon as they start, and clients answer it without their user.
-ROOTS: Final = "roots/list"
+ROOTS_LIST: Final = "roots/list"
 IN_CALLS_OF_SEVERAL: Final = (
     "calls of several clients are in flight on this connection, and nothing says which one this question belongs to; "
     "from now on, each client that can answer questions gets its own connection"
@@ -132,7 +132,7 @@ class ServerQuestions:
         if method.partition("/")[0] in self._traffic.withheld:
             self._traffic.send(_refusal(id, method))
             return
-        if related is None and method != ROOTS:
+        if related is None and method != ROOTS_LIST:
             self._traffic.on_asked()
         candidates = self._candidates(method, related)
         if isinstance(candidates, str):
@@ -151,7 +151,7 @@ class ServerQuestions:
             if not exchange.call.can_be_asked(held.method):
                 continue
             self.held.pop(id).timer.cancel()
-            if held.method != ROOTS and not self._is_alone(exchange.client):
+            if held.method != ROOTS_LIST and not self._is_alone(exchange.client):
                 self._traffic.send(error_response(id, INTERNAL_ERROR, OF_SEVERAL))
             elif not self._ask(id, held.method, held.params, [exchange]):
                 self._traffic.send(_refusal(id, held.method))
@@ -188,7 +188,7 @@ class ServerQuestions:
     def _ask(self, id: bytes, method: str, params: Raw | None, candidates: list[ForwardedExchange]) -> bool:
         clients = self._traffic.clients
         # Roots reveal nothing of what others did.
-        outside = clients.only() if method == ROOTS else clients.alone()
+        outside = clients.only() if method == ROOTS_LIST else clients.alone()
         correspondent = candidates[0].call if candidates else outside
         if correspondent is None:
             return False
@@ -216,7 +216,7 @@ class ServerQuestions:
         calls = list(self._traffic.calls_youngest_first())
         if any(call.client is not calls[0].client for call in calls):
             return IN_CALLS_OF_SEVERAL
-        if method != ROOTS:
+        if method != ROOTS_LIST:
             if calls and self._is_anothers(calls[0].client):
                 return IN_CALLS_OF_SEVERAL
             clients = self._traffic.clients

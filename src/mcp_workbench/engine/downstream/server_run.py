@@ -48,7 +48,7 @@ MAX_SERVER_LIST_BYTES: Final = 64 * 1024 * 1024
 MAX_SERVER_INSTRUCTIONS_LENGTH: Final = 16 * 1024
 # How many items are processed at a time, which takes a few milliseconds.
 MAX_ITEMS_AT_ONCE: Final = 1000
-METHODS: Final = {
+LIST_METHODS: Final = {
     "tools": "tools/list",
     "prompts": "prompts/list",
     "resources": "resources/list",
@@ -156,7 +156,7 @@ def _instead(label: str, kind: str, error: WorkbenchError, before: Offer | None)
 
 async def _all_pages(lister: Lister, kind: str, largest: int) -> tuple[Collected, int | None]:
     """The items of all pages, and the shortest `ttlMs` of any page."""
-    method = METHODS[kind]
+    method = LIST_METHODS[kind]
     found = Collected(kind, largest)
     ttls: list[int] = []
     count = 0

@@ -41,8 +41,8 @@ MAX_SERVER_STREAMS: Final = 16
 # How many streams that have ended are remembered: each may report for the moment until the server has read so.
 MAX_ENDED: Final = 100
 # The members of the filter of `subscriptions/listen` that name what a subscriber wants to hear of.
-RESOURCES: Final = "resourceSubscriptions"
-TASKS: Final = "taskIds"
+RESOURCE_SUBSCRIPTIONS: Final = "resourceSubscriptions"
+TASK_IDS: Final = "taskIds"
 
 
 class Subscriber(Protocol):
@@ -79,7 +79,7 @@ class _Stream:
         "subscribers",
     )
 
-    def __init__(self, capabilities: bytes, member: str = RESOURCES) -> None:
+    def __init__(self, capabilities: bytes, member: str = RESOURCE_SUBSCRIPTIONS) -> None:
         self.capabilities = capabilities
         self.member = member
         # By address of the resource, or id of the task.
@@ -114,7 +114,7 @@ class ServerSubscriptions:
         # By capabilities, because a server may hold the state of clients with different ones in different places, as
         # another workbench does. The first is that of the connection, which also reports changed lists.
         self._main = _Stream(capabilities)
-        self._streams = {(capabilities, RESOURCES): self._main}
+        self._streams = {(capabilities, RESOURCE_SUBSCRIPTIONS): self._main}
         # By the id of the request that opened it.
         self._opened: dict[int, _Stream] = {}
         # Those that ended last. What still arrives on one was reported on the stream that replaced it.
@@ -162,12 +162,12 @@ class ServerSubscriptions:
     # ── resources ──
 
     def _subscribed(self) -> dict[str, None]:
-        return dict.fromkeys(uri for stream in self._of(RESOURCES) for uri in stream.subscribers)
+        return dict.fromkeys(uri for stream in self._of(RESOURCE_SUBSCRIPTIONS) for uri in stream.subscribers)
 
     def _of(self, member: str) -> list[_Stream]:
         return [stream for stream in self._streams.values() if stream.member == member]
 
-    def _stream_of(self, capabilities: bytes, member: str = RESOURCES) -> _Stream | None:
+    def _stream_of(self, capabilities: bytes, member: str = RESOURCE_SUBSCRIPTIONS) -> _Stream | None:
         stream = self._streams.get((capabilities, member))
         if stream is None and len(self._of(member)) < MAX_SERVER_STREAMS:
             stream = self._streams[capabilities, member] = _Stream(capabilities, member)
@@ -199,7 +199,7 @@ class ServerSubscriptions:
         stream = self._stream_of(capabilities) or self._main
         stream.subscribers.setdefault(uri, []).append(subscriber)
 
-    async def unsubscribe(self, name: str, subscriber: Subscriber, member: str = RESOURCES) -> None:
+    async def unsubscribe(self, name: str, subscriber: Subscriber, member: str = RESOURCE_SUBSCRIPTIONS) -> None:
         for stream in self._of(member):
             subscribers = stream.subscribers.get(name, [])
             if subscriber in subscribers:
@@ -236,7 +236,7 @@ class ServerSubscriptions:
             return
         # A server may report a part of a resource, so subscribers to its parent are notified too: each of them once.
         told: dict[Subscriber, None] = {}
-        for stream in self._reported_to(fields, RESOURCES):
+        for stream in self._reported_to(fields, RESOURCE_SUBSCRIPTIONS):
             for subscribed, subscribers in stream.subscribers.items():
                 if uri == subscribed or uri.startswith(subscribed.rstrip("/") + "/"):
                     told.update(dict.fromkeys(subscribers))
@@ -257,7 +257,7 @@ class ServerSubscriptions:
         """Have the server report the states of a task. Raises `WorkbenchError` if it does not."""
         traffic = self._running()
         assert traffic.profile is not None
-        stream = self._stream_of(capabilities, TASKS) if traffic.profile.revision.has_listen else None
+        stream = self._stream_of(capabilities, TASK_IDS) if traffic.profile.revision.has_listen else None
         is_first = stream is not None and id not in stream.subscribers
         if stream is None or (is_first and len(stream.subscribers) >= MAX_SUBSCRIBED_RESOURCES):
             raise WorkbenchError("the server cannot be asked to report on another task")
@@ -265,7 +265,7 @@ class ServerSubscriptions:
         if is_first:
             await self._listen_again(stream)
         if id not in stream.granted:
-            await self.unsubscribe(id, subscriber, TASKS)
+            await self.unsubscribe(id, subscriber, TASK_IDS)
             raise WorkbenchError("the server does not report on this task")
 
     def on_task_changed(self, params: Raw) -> bool:
@@ -278,7 +278,7 @@ class ServerSubscriptions:
         opened = _subscription_id(fields)
         if opened not in self._opened and opened not in self._ended:
             return False
-        for stream in self._reported_to(fields, TASKS):
+        for stream in self._reported_to(fields, TASK_IDS):
             for subscriber in list(stream.subscribers.get(id, ())):
                 subscriber.on_updated(params)
         return True
@@ -317,7 +317,7 @@ class ServerSubscriptions:
         if id in self._opened:
             self._opened[id].reporting = id
         for stream in (self._opened[id],) if id in self._opened else list(self._streams.values()):
-            stream.granted = _granted_tasks(params) if stream.member == TASKS else stream.granted
+            stream.granted = _granted_tasks(params) if stream.member == TASK_IDS else stream.granted
             stream.acknowledged.set()
             if stream.has_missed:
                 # There was no stream for a while, so announcements may have been missed.
@@ -373,7 +373,7 @@ class ServerSubscriptions:
                 members = b'"notifications":' + encode(self._filter(stream))
                 await traffic.ask_as_era("subscriptions/listen", members, stream.capabilities, id)
             except RemoteError as error:
-                self._is_refused = self._is_refused or stream.member == RESOURCES
+                self._is_refused = self._is_refused or stream.member == RESOURCE_SUBSCRIPTIONS
                 log.info("[%s] does not announce changes: %s", traffic.label, error.message)
                 stream.acknowledged.set()
                 return

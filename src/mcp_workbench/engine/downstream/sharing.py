@@ -41,8 +41,8 @@ ASKABLE: Final = (b'"elicitation"', b'"sampling"')
 
 # Capabilities that are withheld from servers that may not ask, or that serve clients in different folders.
 EVERYTHING: Final = frozenset({"elicitation", "roots", "sampling"})
-ROOTS: Final = frozenset({"roots"})
-NOTHING: Final[frozenset[str]] = frozenset()
+ROOTS_FEATURE: Final = frozenset({"roots"})
+NO_FEATURES: Final[frozenset[str]] = frozenset()
 
 
 class Caller(Struct, frozen=True, cache_hash=True, gc=False):
@@ -120,7 +120,7 @@ def withheld(config: ServerConfig) -> frozenset[str]:
     if not config.ask or is_everyones(config):
         return EVERYTHING
     # Shared by clients in different folders, it would use the roots of one for all.
-    return ROOTS if config.share == "user" else NOTHING
+    return ROOTS_FEATURE if config.share == "user" else NO_FEATURES
 
 
 def declared_capabilities(entry: ServerEntry, capabilities: bytes) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from mcp_workbench.engine.economy.terms import stem
 
-_KINDS = """
+_ACTION_WORDS = """
 create add make new insert write generate build append save store register record put post compose draft upload attach
 read get list show fetch retrieve view search find query lookup check describe see look display browse inspect load
 update edit modify change set rename replace patch adjust move
@@ -30,13 +30,13 @@ _QUESTION_WORDS = frozenset("what which who whose where when".split())
 def _table() -> dict[str, int]:
     """The kinds of each word, one bit each: `post` both makes and sends."""
     kinds: dict[str, int] = {}
-    for number, line in enumerate(_KINDS.split("\n")):
+    for number, line in enumerate(_ACTION_WORDS.split("\n")):
         for word in line.split():
             kinds[stem(word)] = kinds.get(stem(word), 0) | 1 << number
     return kinds
 
 
-ACTIONS = _table()
+ACTIONS_OF_WORDS = _table()
 
 
 def is_question(words: Iterable[str]) -> bool:
@@ -47,5 +47,5 @@ def actions(terms: Iterable[str], *, asks: bool) -> int:
     """The kinds of action that a query names; 0 if it names none. A question without a verb `asks` to read."""
     named = 0
     for term in terms:
-        named |= ACTIONS.get(term, 0)
-    return named or (ACTIONS["read"] if asks else 0)
+        named |= ACTIONS_OF_WORDS.get(term, 0)
+    return named or (ACTIONS_OF_WORDS["read"] if asks else 0)

@@ -32,7 +32,7 @@ _MAX_SHOWN_VALUE_LENGTH = 60
 _MAX_FORM_LENGTH = 200
 _MAX_SHOWN_CHOICES = 12
 
-_DIALECTS = frozenset(
+_SCHEMA_DIALECTS = frozenset(
     f"{scheme}://json-schema.org/{draft}{end}"
     for scheme in ("http", "https")
     for draft in (
@@ -41,7 +41,7 @@ _DIALECTS = frozenset(
     )
     for end in ("", "#")
 )
-_KINDS: dict[str, tuple[type, ...]] = {
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "number": (int, float),
     "integer": (int, float),
@@ -97,7 +97,7 @@ def check(arguments: object, schema: object) -> Checked:
     if not isinstance(schema, dict):
         return Checked(skipped="the schema is not an object")
     dialect = schema.get("$schema")
-    if dialect is not None and dialect not in _DIALECTS:
+    if dialect is not None and dialect not in _SCHEMA_DIALECTS:
         return Checked(skipped=f"unknown dialect `{str(dialect)[:80]}`")
     # Up to draft 7, keywords next to `$ref` are ignored; from 2019-09 on they count.
     checker = _Checker(schema, refs_stand_alone="draft-0" in str(dialect))
@@ -168,7 +168,7 @@ class _Checker:
     def _wrong_kind(self, value: object, schema: Mapping[str, object]) -> str | None:
         declared = schema.get("type")
         listed = declared if isinstance(declared, list) else [declared]
-        kinds = [kind for kind in listed if isinstance(kind, str) and kind in _KINDS]
+        kinds = [kind for kind in listed if isinstance(kind, str) and kind in _PYTHON_TYPES]
         if len(kinds) < len(listed):
             return None  # No type, or one that JSON Schema does not have: anything goes.
         if any(_is_kind(value, kind) for kind in kinds):
@@ -243,7 +243,7 @@ def _is_kind(value: object, kind: str) -> bool:
     if kind == "integer" and isinstance(value, float):
         # JSON has one type of number: `1.0` is an integer in JSON Schema.
         return value.is_integer()
-    return isinstance(value, _KINDS[kind])
+    return isinstance(value, _PYTHON_TYPES[kind])
 
 
 def _missing(
@@ -273,21 +273,21 @@ def _wrong_value(value: object, schema: Mapping[str, object], where: str) -> Ite
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield from _out_of_range(value, schema, where)
     elif isinstance(value, str | list | dict):
-        low, high = _LENGTHS[type(value)]
-        yield from _out_of_bounds(len(value), schema.get(low), schema.get(high), _COUNTED[type(value)], where)
+        low, high = _LENGTH_KEYWORDS[type(value)]
+        yield from _out_of_bounds(len(value), schema.get(low), schema.get(high), _UNITS_OF_TYPES[type(value)], where)
 
 
-_LENGTHS: dict[type, tuple[str, str]] = {
+_LENGTH_KEYWORDS: dict[type, tuple[str, str]] = {
     str: ("minLength", "maxLength"),
     list: ("minItems", "maxItems"),
     dict: ("minProperties", "maxProperties"),
 }
-_COUNTED: dict[type, str] = {str: "characters", list: "items", dict: "properties"}
-_ONE: dict[str, str] = {"characters": "character", "items": "item", "properties": "property"}
+_UNITS_OF_TYPES: dict[type, str] = {str: "characters", list: "items", dict: "properties"}
+_SINGULAR_UNITS: dict[str, str] = {"characters": "character", "items": "item", "properties": "property"}
 
 
 def _count(number: int, of_what: str) -> str:
-    return f"{number} {_ONE[of_what] if number == 1 else of_what}"
+    return f"{number} {_SINGULAR_UNITS[of_what] if number == 1 else of_what}"
 
 
 def _out_of_bounds(length: int, low: object, high: object, of_what: str, where: str) -> Iterator[_Found]:

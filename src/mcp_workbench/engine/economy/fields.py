@@ -15,7 +15,7 @@ from mcp_workbench.engine.economy.tool import Tool, parts
 
 # Limits, so that one hostile or merely verbose definition costs no more than a few ordinary ones. The longest
 # descriptions of real servers repeat a whole manual; what distinguishes the tool is at their beginning.
-_MAX_CHARACTERS = 400
+_MAX_FIELD_CHARACTERS = 400
 _MAX_REST_LENGTH = 300
 _MAX_DETAILS = 300
 _MAX_ARGUMENTS = 200
@@ -65,7 +65,7 @@ class _SearchedDefinition(msgspec.Struct, gc=False):
 
 _decode_definition = msgspec.json.Decoder(_SearchedDefinition).decode
 _decode_plain = msgspec.json.Decoder(Argument).decode
-_NOTHING = Argument()
+_NO_ARGUMENT = Argument()
 
 
 def document(tool: Tool) -> SearchDocument:
@@ -86,10 +86,10 @@ def fields(document: SearchDocument) -> Fields:
     details: list[str] = []
     _read_arguments(_decoded(document.schema), _MAX_ARGUMENT_DEPTH, names, details)
     return Fields(
-        name=document.name[:_MAX_CHARACTERS],
-        lead=f"{document.title} {lead}"[:_MAX_CHARACTERS],
-        arguments=" ".join(names)[:_MAX_CHARACTERS],
-        place=f"{document.server} {document.toolbox}"[:_MAX_CHARACTERS],
+        name=document.name[:_MAX_FIELD_CHARACTERS],
+        lead=f"{document.title} {lead}"[:_MAX_FIELD_CHARACTERS],
+        arguments=" ".join(names)[:_MAX_FIELD_CHARACTERS],
+        place=f"{document.server} {document.toolbox}"[:_MAX_FIELD_CHARACTERS],
         # Descriptions of arguments come last and count least: tools of one server share most of them.
         rest=f"{rest[:_MAX_REST_LENGTH]} {' '.join(details)[:_MAX_DETAILS]}",
     )
@@ -100,18 +100,18 @@ def _decoded(schema: bytes | Mapping[str, object] | Argument) -> Argument:
         return schema
     try:
         if isinstance(schema, bytes):
-            return _decode_plain(schema) if schema else _NOTHING
+            return _decode_plain(schema) if schema else _NO_ARGUMENT
         return _loose(schema, _MAX_ARGUMENT_DEPTH)
     except msgspec.ValidationError:
         return _loose(msgspec.json.decode(schema), _MAX_ARGUMENT_DEPTH)  # type: ignore[arg-type]
     except (msgspec.DecodeError, RecursionError):
-        return _NOTHING
+        return _NO_ARGUMENT
 
 
 def _loose(schema: object, depth: int) -> Argument:
     """The same for a schema in another form: `items` as a list, a description that is not a string, …"""
     if not isinstance(schema, dict):
-        return _NOTHING
+        return _NO_ARGUMENT
     description, choices, properties = (schema.get(key) for key in ("description", "enum", "properties"))
     inside = properties.items() if isinstance(properties, dict) and depth else ()
     return Argument(

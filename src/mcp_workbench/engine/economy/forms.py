@@ -22,9 +22,9 @@ _SHORT_SENTENCE = 100
 # In structured content, beside a whole definition.
 _MAX_SIGNATURE_LENGTH = 300
 # The signature of a tool whose arguments are left out.
-_UNKNOWN = "(…)"
+_UNKNOWN_ARGUMENTS = "(…)"
 # Members of a shown tool that are ours.
-_OURS = frozenset(("toolbox_name", "source_server", "name", "signature"))
+_OWN_MEMBERS = frozenset(("toolbox_name", "source_server", "name", "signature"))
 # What a caller needs of a definition.
 _INPUT = frozenset(("title", "description", "inputSchema", "annotations"))
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -74,7 +74,7 @@ class Shown(msgspec.Struct, frozen=True):
     form: Form
     text: str
     complete: bool
-    signature: str = _UNKNOWN
+    signature: str = _UNKNOWN_ARGUMENTS
     description: str = ""
 
     def structured(self, **more: object) -> bytes:
@@ -100,7 +100,7 @@ def show(tool: Tool, form: Form, *, label: str | None = None, common: Sequence[s
     written, text, complete = _line(label, known, form, common)
     if tool.shows_result and form not in (Form.NAMES, Form.ARGUMENTS):
         written += returned(output_schema(tool.definition))
-    shown = written.removeprefix(label) or _UNKNOWN
+    shown = written.removeprefix(label) or _UNKNOWN_ARGUMENTS
     return Shown(tool, form, f"{written} - {text}" if text else written, complete, shown, text)
 
 
@@ -135,7 +135,7 @@ def _sent(tool: Tool) -> dict[str, msgspec.Raw]:
         sent = _decode_members(tool.definition)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return {}
-    return {name: value for name, value in sent.items() if name not in _OURS}
+    return {name: value for name, value in sent.items() if name not in _OWN_MEMBERS}
 
 
 def _lean(tool: Tool, known: Parts) -> str:

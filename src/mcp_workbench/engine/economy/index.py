@@ -16,7 +16,7 @@ from itertools import compress
 
 import msgspec
 
-from mcp_workbench.engine.economy.actions import ACTIONS
+from mcp_workbench.engine.economy.actions import ACTIONS_OF_WORDS
 from mcp_workbench.engine.economy.fields import SearchDocument, fields
 from mcp_workbench.engine.economy.learned_needs import LEARNED, LearnedNeeds, words_of
 from mcp_workbench.engine.economy.postings import STEPS, Postings, numbers, post, rarity, read, written
@@ -161,7 +161,7 @@ class Index:
         asked = {
             term: weight
             for term, weight in wanted.items()
-            if term in self._numbers or not (term in values or term in ACTIONS)
+            if term in self._numbers or not (term in values or term in ACTIONS_OF_WORDS)
         }
         enough = min(
             self._worth(asked) * min(_WEAK_WORDS / max(len(asked), 1), _WEAK_SHARE),
@@ -198,7 +198,7 @@ class Index:
     def _announced(self) -> list[int]:
         """The kinds of action that each tool's name has."""
         announced = [0] * len(self.keys)
-        for term, kinds in ACTIONS.items():
+        for term, kinds in ACTIONS_OF_WORDS.items():
             if (number := self._numbers.get(term)) is not None:
                 for tool in self._name_tools[self._name_starts[number] : self._name_starts[number + 1]]:
                     announced[tool] |= kinds

@@ -17,7 +17,7 @@ import msgspec
 from mcp_workbench.engine.economy.prose import ELLIPSIS, clip, cut, one_line
 
 MAX_INSTRUCTIONS_BYTES = 2_048
-HOW = (
+HOW_TO_USE_TOOLS = (
     "MCP Workbench keeps the tools of many servers in toolboxes. "
     'Find a tool: `open_toolbox {"query": "what you need"}`. '
     'See a toolbox: `open_toolbox {"toolbox_name": "name"}`. '
@@ -29,7 +29,7 @@ HOW_IN_SHORT = (
     'See a toolbox: `{"toolbox_name": "name"}`. '
     "Call: `use_tool`."
 )
-_LIST = "`open_toolbox {}` lists them."
+_LISTS_TOOLBOXES = "`open_toolbox {}` lists them."
 _HEADING: Final = "Toolboxes:"
 _BULLET: Final = "- "
 
@@ -49,7 +49,11 @@ class Box(msgspec.Struct, frozen=True):
 
 
 def instructions(
-    boxes: Sequence[Box], *, most: int = MAX_INSTRUCTIONS_BYTES, how: str = HOW, how_in_short: str = HOW_IN_SHORT
+    boxes: Sequence[Box],
+    *,
+    most: int = MAX_INSTRUCTIONS_BYTES,
+    how: str = HOW_TO_USE_TOOLS,
+    how_in_short: str = HOW_IN_SHORT,
 ) -> str:
     """How to use the workbench, then each toolbox in as much detail as fits."""
     room = most - len(how.encode()) - 2
@@ -78,7 +82,7 @@ def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
     """A line for each toolbox, in at most `room` bytes with their line ends; None where their names alone take more."""
     every_word = [box.words for box in boxes]
     left = room - len(_BULLET) * len(boxes)
-    everything = _lines(boxes, every_word, _LEVELS[-1])
+    everything = _lines(boxes, every_word, _DETAIL_LEVELS[-1])
     if _size(everything) <= left:
         # The common case first: most users have few toolboxes, and every client waits for this when it connects.
         return [_BULLET + line for line in everything]
@@ -91,14 +95,14 @@ def described_within(boxes: Sequence[Box], room: int) -> list[str] | None:
 
 
 def _has_room_for_descriptions(boxes: Sequence[Box], room: int) -> bool:
-    level = _LEVELS[_FIRST_DESCRIBED]
+    level = _DETAIL_LEVELS[_FIRST_DESCRIBED]
     words = _by_box(boxes, _order(boxes)[: level.words_of_all(boxes)])
     return _size(_lines(boxes, words, level)) <= room - len(_BULLET) * len(boxes)
 
 
 def _most_within(boxes: Sequence[Box], order: Sequence[tuple[int, str]], room: int) -> list[str] | None:
     within: tuple[list[str], int] | None = None
-    for number, level in enumerate(_LEVELS):
+    for number, level in enumerate(_DETAIL_LEVELS):
         lines = _lines(boxes, _by_box(boxes, order[: level.words_of_all(boxes)]), level)
         if _size(lines) > room:
             break
@@ -121,13 +125,13 @@ def _filled(
         lines[number] = longer
         return True
 
-    count = _LEVELS[level].words_of_all(boxes)
+    count = _DETAIL_LEVELS[level].words_of_all(boxes)
     words = _by_box(boxes, order[:count])
     for number, word in order[count:]:
-        if replaced(number, _line(boxes[number], [*words[number], word], _LEVELS[level])):
+        if replaced(number, _line(boxes[number], [*words[number], word], _DETAIL_LEVELS[level])):
             words[number].append(word)
-    if level + 1 < len(_LEVELS):
-        longer = _lines(boxes, words, _LEVELS[level + 1])
+    if level + 1 < len(_DETAIL_LEVELS):
+        longer = _lines(boxes, words, _DETAIL_LEVELS[level + 1])
         for number in sorted(range(len(boxes)), key=lambda number: len(longer[number]) - len(lines[number])):
             replaced(number, longer[number])
     return lines
@@ -174,7 +178,7 @@ class _Level(NamedTuple):
 
 # Lowest first. Words distinguish toolboxes better than descriptions and cost less; a number of tools distinguishes
 # nothing.
-_LEVELS: Final = (
+_DETAIL_LEVELS: Final = (
     *(_Level(words, 0) for words in (0, 1, 2, 3)),
     *(_Level(3, longest) for longest in range(24, 81, 8)),
     *(_Level(words, 80) for words in (4, 5, 6)),
@@ -229,6 +233,6 @@ def _names(every: Sequence[str], shown: int, missing: int | None = None) -> str:
     if missing is None:
         missing = len(every) - shown
     if not shown:
-        return f"{missing} toolboxes. {_LIST}"
-    more = f", {ELLIPSIS} {missing} more. {_LIST}" if missing else ""
+        return f"{missing} toolboxes. {_LISTS_TOOLBOXES}"
+    more = f", {ELLIPSIS} {missing} more. {_LISTS_TOOLBOXES}" if missing else ""
     return "Toolboxes: " + ", ".join(every[:shown]) + more

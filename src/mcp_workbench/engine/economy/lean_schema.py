@@ -39,7 +39,7 @@ _SAID_BY_DEFAULT: dict[str, object] = {
     "examples": [],
     "description": "",
 }
-_NOT_A_WORD = re.compile(r"[\W_]+")
+_PUNCTUATION = re.compile(r"[\W_]+")
 _EMPTY_LINES = re.compile(r"\n\n\n+")
 
 
@@ -93,7 +93,7 @@ def _tidied(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    return _NOT_A_WORD.sub("", text).casefold()
+    return _PUNCTUATION.sub("", text).casefold()
 
 
 def _few(examples: list[object]) -> list[object]:

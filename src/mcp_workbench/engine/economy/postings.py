@@ -23,9 +23,9 @@ from mcp_workbench.engine.economy.fields import Fields
 from mcp_workbench.engine.economy.terms import Splitter, runs
 
 # Raised with every change to terms, weights or layout: an index on disk outlives an update.
-VERSION = 7
+INDEX_VERSION = 7
 # Arrays are written as they are in memory, so a file of another architecture (a shared home) does not fit.
-TAG = f"economy-index/{VERSION}/{sys.byteorder}/{array('I').itemsize}"
+TAG = f"economy-index/{INDEX_VERSION}/{sys.byteorder}/{array('I').itemsize}"
 
 # For each field, the weight of an occurrence, and how much a longer field than average reduces it. Measured by
 # `bench/context`: results hold over wide ranges, so these are round numbers from the middle. In the order of `Fields`.
@@ -36,7 +36,7 @@ FIELDS: dict[str, tuple[float, float]] = {
     "place": (2.0, 0.3),
     "rest": (1.2, 0.5),
 }
-_NAME = 0
+_NAME_FIELD = 0
 SATURATION = 1.2
 STEPS = 255  # Frequencies and shares are kept in a byte.
 _CHECKSUM = 4  # Bytes in front of everything else.
@@ -44,7 +44,7 @@ _BYTES = array("I").itemsize
 _LOWEST_BYTE = 0 if sys.byteorder == "little" else _BYTES - 1
 # Terms that more than this fraction of all tools have are dropped unless they are prominent: they do not affect the
 # ranking, and queries would spend most of their time on them.
-COMMON = 0.05
+COMMON_SHARE = 0.05
 IN_PASSING = STEPS // 4
 _NEVER_COMMON = 50  # In a small catalogue every occurrence counts, and costs almost nothing.
 
@@ -79,12 +79,12 @@ def post(catalogue: list[tuple[str, Fields]], stamp: str) -> Postings:
         place = number * (STEPS + 1)
         for term, value in weights.items():
             occurrences[term].append(place + (int(STEPS * value / (value + SATURATION)) or 1))
-    common = max(len(texts) * COMMON, _NEVER_COMMON)
+    common = max(len(texts) * COMMON_SHARE, _NEVER_COMMON)
     for term, found in occurrences.items():
         if len(found) > common:
             occurrences[term] = [each for each in found if each & STEPS >= IN_PASSING]
     terms = sorted(occurrences)
-    names = [dict.fromkeys(found[: lengths[_NAME]]) for found, lengths in texts]
+    names = [dict.fromkeys(found[: lengths[_NAME_FIELD]]) for found, lengths in texts]
     name_tools, name_shares = _name_shares(names, {term: rarity(len(texts), len(occurrences[term])) for term in terms})
     # Viewed as bytes, the numbers of all occurrences already contain the frequencies and the tools.
     every = array("I", [*chain.from_iterable(map(occurrences.__getitem__, terms))]).tobytes()

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-_TYPES: Final[Mapping[str, Any]] = {
+_DECODER_TYPES: Final[Mapping[str, Any]] = {
     "string": str,
     "integer": int,
     "number": float,
@@ -26,13 +26,13 @@ _TYPES: Final[Mapping[str, Any]] = {
     "object": dict[str, Any],
 }
 # Keywords that do not restrict values.
-_HARMLESS: Final = frozenset(
+_UNRESTRICTING_KEYWORDS: Final = frozenset(
     "title description default examples example format deprecated readOnly writeOnly $comment x-mcp-header "
     "contentEncoding contentMediaType".split()
 )
 _HARMLESS_AT_TOP: Final = frozenset(("$schema", "$id", "$defs", "definitions"))
 # Limits that the decoder can check, by type.
-_BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
+_DECODER_BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
     "integer": {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"},
     "number": {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"},
     "string": {"minLength": "min_length", "maxLength": "max_length"},
@@ -41,7 +41,13 @@ _BOUNDS: Final[Mapping[str, Mapping[str, str]]] = {
 _INSIDE: Final = {"array": "items", "object": "additionalProperties"}
 # Keywords that are ignored for values of other types.
 _OF_A_TYPE: Final = frozenset(
-    (*(key for bounds in _BOUNDS.values() for key in bounds), "items", "properties", "required", "additionalProperties")
+    (
+        *(key for bounds in _DECODER_BOUNDS.values() for key in bounds),
+        "items",
+        "properties",
+        "required",
+        "additionalProperties",
+    )
 )
 # Numbers are decoded as floats, which represent integers exactly up to here.
 _GREATEST_EXACT: Final = 2**53 - 1
@@ -117,7 +123,7 @@ class _Reader:
         if isinstance(schema.get("type"), list):
             return self._one_of([self._kind({**schema, "type": each}) for each in schema["type"]])
         word = schema.get("type")
-        if not isinstance(word, str) or word not in _TYPES:
+        if not isinstance(word, str) or word not in _DECODER_TYPES:
             raise _NotPlain
         if word == "object" and "properties" in schema:
             return self.members(schema)
@@ -125,10 +131,10 @@ class _Reader:
 
     def _plain(self, word: str, schema: Mapping[str, Any]) -> Any:
         _only(schema, "type", *_OF_A_TYPE, *(("enum",) if word == "string" else ()))
-        bounds, inside = _BOUNDS.get(word, {}), _INSIDE.get(word, "")
+        bounds, inside = _DECODER_BOUNDS.get(word, {}), _INSIDE.get(word, "")
         if word == "object" and "required" in schema:
             raise _NotPlain
-        kind = _TYPES[word]
+        kind = _DECODER_TYPES[word]
         if "enum" in schema:
             choices = _listed(schema["enum"])
             if not all(type(choice) is str for choice in choices):
@@ -161,7 +167,7 @@ class _Reader:
 
 
 def _only(schema: Mapping[str, Any], *known: str) -> None:
-    if not schema.keys() <= _HARMLESS | set(known):
+    if not schema.keys() <= _UNRESTRICTING_KEYWORDS | set(known):
         raise _NotPlain
 
 

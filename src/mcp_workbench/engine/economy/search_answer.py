@@ -33,9 +33,9 @@ _MAX_FIRST_SIGNATURE_LENGTH = 600
 _MAX_TWINS = 3
 # A weak match may be the right tool in other words.
 WEAK_SHOWN = 5
-NOTHING = "Nothing matches."
+NO_MATCH = "Nothing matches."
 FULL_DEFINITIONS = "Full definitions, also of what has `…`: `open_toolbox` with `tools`."
-MORE = " More: `limit`."
+MORE_BY_LIMIT = " More: `limit`."
 _SHORTENED = "\nShortened to fit the budget; `budget: null` lifts it."
 _WEAK = "\nWeak matches: no tool covers more than part of this. Try other words."
 
@@ -137,7 +137,7 @@ def _answer(
         lines.append("Near: " + _named(near))
     said = [_head(len(tools), matched, form) + note]
     if incomplete or near:
-        said.append(FULL_DEFINITIONS + (MORE if matched > len(tools) else ""))
+        said.append(FULL_DEFINITIONS + (MORE_BY_LIMIT if matched > len(tools) else ""))
     # By toolbox and server: fields of their own for each would cost more than the names themselves.
     places: dict[str, dict[str, object]] = {}
     for (toolbox, server), names in _by_place(near).items():
@@ -158,7 +158,7 @@ def _head(shown: int, matched: int, form: Form | None) -> str:
     if shown:
         own = "signatures, with text" if shown <= WITH_TEXT else f"signatures, the first {WITH_TEXT} with text"
         return f"{shown} of {matched}: {own if form is None else DESCRIBED[form]}"
-    return f"{NOTHING} Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
+    return f"{NO_MATCH} Try other words, or open a toolbox." if not matched else f"0 of {matched} fit the budget."
 
 
 def _shown(tool: Tool, place: int, form: Form | None, common: Sequence[str]) -> Shown:

@@ -35,7 +35,7 @@ _NOT_FOR_THESE = (JMESPathError, TypeError, ValueError, ArithmeticError, Attribu
 _MAX_KEY_LENGTH = 60
 _MAX_POINTER_LENGTH = 200
 _MAX_SHOWN_KEYS = 8
-_TYPES = {
+_VALUE_TYPES = {
     bool: "a boolean",
     int: "a number",
     float: "a number",
@@ -102,7 +102,7 @@ def _told(value: object, key: str) -> str:
 
 def _type_of(value: object) -> str:
     # The rest are expressions, `&…`.
-    return _TYPES.get(type(value), "an expression")
+    return _VALUE_TYPES.get(type(value), "an expression")
 
 
 def _parsed(expression: str) -> Any:

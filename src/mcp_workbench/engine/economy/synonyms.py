@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mcp_workbench.engine.economy.terms import stem
 
-_GROUPS = """
+_SYNONYM_GROUPS = """
 add append insert attach
 check verify validate test
 close quit exit
@@ -120,7 +120,7 @@ video clip movie film
 
 # Everyday words, and what tools are called that do it. One way only: a need to `add` something is not met by what
 # remembers.
-_EVERYDAY = """
+_EVERYDAY_GROUPS = """
 remember: note memory save store add
 reminder remind: note task event alarm notification
 jot memorize: note add
@@ -165,7 +165,7 @@ sign: login auth
 
 def _mutual() -> dict[str, tuple[str, ...]]:
     together: dict[str, set[str]] = {}
-    for line in _GROUPS.split("\n"):
+    for line in _SYNONYM_GROUPS.split("\n"):
         group = {stem(word) for word in line.split()}
         for word in group:
             together.setdefault(word, set()).update(group - {word})
@@ -173,7 +173,7 @@ def _mutual() -> dict[str, tuple[str, ...]]:
 
 
 def _one_way() -> dict[str, tuple[str, ...]]:
-    rows = (line.split(":") for line in _EVERYDAY.split("\n") if line)
+    rows = (line.split(":") for line in _EVERYDAY_GROUPS.split("\n") if line)
     return {stem(word): tuple(map(stem, called.split())) for said, called in rows for word in said.split()}
 
 

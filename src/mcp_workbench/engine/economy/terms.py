@@ -15,10 +15,10 @@ import unicodedata
 from collections.abc import Iterable
 
 # A candidate for an identifier or word. ASCII punctuation ends it; characters beyond ASCII are handled by `_foreign`.
-_RUN = re.compile(r"[A-Za-z0-9\x80-\U0010ffff]+")
+_WORD_CANDIDATE = re.compile(r"[A-Za-z0-9\x80-\U0010ffff]+")
 # The same for ASCII, several times as fast.
 _GAPS = bytes(code if chr(code).isalnum() else 32 for code in range(128)) + bytes(128)
-_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_CAMEL_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 # Written without spaces: Thai to Myanmar, Khmer, kana, CJK ideographs, Hangul, and the supplementary ideographs.
 _UNSPACED = re.compile(
@@ -48,7 +48,7 @@ _NOT_INFLECTED = frozenset(
 
 # By last letter, longest first; the first one that leaves four letters is removed. Plurals and -ing/-ed are removed
 # before.
-_SUFFIXES: dict[str, tuple[tuple[str, str], ...]] = {
+_STEM_SUFFIXES: dict[str, tuple[tuple[str, str], ...]] = {
     "n": (("ization", ""), ("isation", ""), ("ation", "at"), ("ion", "")),
     "l": (("ational", "at"), ("ful", ""), ("al", "")),
     "t": (("ement", ""), ("ment", "")),
@@ -77,7 +77,7 @@ def terms(text: str) -> list[str]:
 
 def runs(text: str) -> list[str]:
     """The raw runs of `text`, to be passed to a `Splitter`. Counting runs first makes building an index cheap."""
-    return text.encode().translate(_GAPS).decode().split() if text.isascii() else _RUN.findall(text)
+    return text.encode().translate(_GAPS).decode().split() if text.isascii() else _WORD_CANDIDATE.findall(text)
 
 
 def spelt(run: str) -> list[tuple[str, str]]:
@@ -118,7 +118,7 @@ def _words(run: str) -> list[str]:
         return []
     if len(run) <= _MAX_CODE_LENGTH and not run.isalpha() and not run.isdecimal():
         return [run.lower()]
-    return [word for part in _PARTS.findall(run) if (word := part.lower()) not in STOP_WORDS]
+    return [word for part in _CAMEL_PARTS.findall(run) if (word := part.lower()) not in STOP_WORDS]
 
 
 def _foreign(run: str) -> Iterable[str]:
@@ -170,7 +170,7 @@ def stem(word: str) -> str:
     if word in _NOT_INFLECTED:
         return word
     word = _without_ending(word)
-    for suffix, instead in _SUFFIXES.get(word[-1], ()):
+    for suffix, instead in _STEM_SUFFIXES.get(word[-1], ()):
         if word.endswith(suffix) and len(word) - len(suffix) >= 4:
             word = word[: -len(suffix)] + instead
             break

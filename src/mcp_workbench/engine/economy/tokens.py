@@ -44,7 +44,7 @@ def _kind(byte: int) -> str:
     return "0" if character.isdecimal() else " " if character in " \t" else "\n" if character in "\r\n" else "."
 
 
-_KINDS: Final = "".join(map(_kind, range(256))).encode()
+_BYTE_KINDS: Final = "".join(map(_kind, range(256))).encode()
 
 
 def estimated_tokens(written: bytes | memoryview) -> int:
@@ -55,7 +55,7 @@ def estimated_tokens(written: bytes | memoryview) -> int:
 
 
 def _counted(written: bytes) -> int:
-    kinds = b"\n" + written.replace(b"\\n", b"\n").translate(_KINDS)
+    kinds = b"\n" + written.replace(b"\\n", b"\n").translate(_BYTE_KINDS)
     camel = kinds.count(b"aA")
     count = kinds.replace(b"A", b"a").count
     words = count(b" a") + count(b"\na") + count(b".a") + count(b"0a") + count(b"va")

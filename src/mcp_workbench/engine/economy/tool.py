@@ -9,7 +9,7 @@ import msgspec
 
 # What servers call the only member of the object that they put around a result that is none.
 WRAPPERS = frozenset(("content", "result"))
-_ABSENT = msgspec.Raw()
+_ABSENT_MEMBER = msgspec.Raw()
 _NO_SCHEMA = msgspec.Raw(b'{"type":"object"}')
 
 
@@ -26,7 +26,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 class _Returning(msgspec.Struct):
-    output_schema: msgspec.Raw = msgspec.field(default=_ABSENT, name="outputSchema")
+    output_schema: msgspec.Raw = msgspec.field(default=_ABSENT_MEMBER, name="outputSchema")
 
 
 def output_schema(definition: bytes) -> object:
@@ -47,7 +47,7 @@ class Parts(msgspec.Struct):
     description: str = ""
     input_schema: msgspec.Raw = msgspec.field(default=_NO_SCHEMA, name="inputSchema")
     # For example, whether it only reads or may delete, according to the server.
-    annotations: msgspec.Raw = _ABSENT
+    annotations: msgspec.Raw = _ABSENT_MEMBER
 
     def schema(self) -> object:
         try:
@@ -57,10 +57,10 @@ class Parts(msgspec.Struct):
 
 
 class _Loose(msgspec.Struct):
-    title: msgspec.Raw = _ABSENT
-    description: msgspec.Raw = _ABSENT
+    title: msgspec.Raw = _ABSENT_MEMBER
+    description: msgspec.Raw = _ABSENT_MEMBER
     input_schema: msgspec.Raw = msgspec.field(default=_NO_SCHEMA, name="inputSchema")
-    annotations: msgspec.Raw = _ABSENT
+    annotations: msgspec.Raw = _ABSENT_MEMBER
 
 
 def parts(definition: bytes) -> Parts:

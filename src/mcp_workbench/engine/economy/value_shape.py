@@ -16,7 +16,7 @@ _MAX_SHAPE_KEYS = 24
 _MAX_SHAPE_DEPTH = 5
 _LONG_TEXT = 200
 _PLAIN_KEY = re.compile(r"[\w$.@-]{1,40}")
-_KINDS = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
+_TYPE_NAMES = {bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 def shape(value: object, room: int) -> str:
@@ -31,7 +31,7 @@ def shape(value: object, room: int) -> str:
 
 def _shape(values: list[Any], depth: int) -> str:
     """The common shape of all `values`, written once; different types are listed as alternatives."""
-    written = dict.fromkeys(_KINDS[type(value)] for value in values if type(value) in _KINDS)
+    written = dict.fromkeys(_TYPE_NAMES[type(value)] for value in values if type(value) in _TYPE_NAMES)
     texts = [value for value in values if isinstance(value, str)]
     if texts:
         longest = max(map(len, texts))

@@ -32,7 +32,7 @@ from mcp_workbench.engine.jsonrpc.messages import (
     encode,
     open_object,
 )
-from mcp_workbench.engine.lasting_state import LOCAL, LastingState
+from mcp_workbench.engine.lasting_state import LOCAL_STATE, LastingState
 from mcp_workbench.engine.protocol.revisions import Revision
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ Params = dict[str, Raw]
 NOT_LISTED: Final = Raw(b"{}")
 
 # Then toolbox, server and the URI of a resource that several servers have.
-RESOURCES: Final = "workbench://resources/"
+RESOURCES_PREFIX: Final = "workbench://resources/"
 
 
 class FaceSettings(Struct, frozen=True):
@@ -84,7 +84,7 @@ class FaceSettings(Struct, frozen=True):
     # Marks in the `_meta` of tools, for clients that put tools behind their own search.
     marks: tuple[str, ...] = ()
     # Where large results are left for other instances.
-    state: LastingState = LOCAL
+    state: LastingState = LOCAL_STATE
     # Loads what remembers the needs of users, where that is allowed.
     use: Callable[[], UseRecorder] | None = None
 
@@ -451,7 +451,7 @@ class Face:
         if self.catalog.unread(self.needed(view, "resources")):
             return Reject(INVALID_PARAMS, UNREAD)
         entries = self.entries(view)
-        if uri.startswith(RESOURCES):
+        if uri.startswith(RESOURCES_PREFIX):
             addressed = next((e for e in entries if uri.startswith(address_of(e, "")) and e.has_resources), None)
             own = "" if addressed is None else uri.removeprefix(address_of(addressed, ""))
             is_shown = addressed is not None and own != "" and addressed.shows_resource(own)
@@ -561,7 +561,7 @@ def address_of(entry: ServerEntry, uri: str) -> str:
     """The address of a resource of one server, for those that several servers have."""
     from urllib.parse import quote
 
-    return f"{RESOURCES}{quote(entry.toolbox, safe='')}/{quote(entry.name, safe='')}/{uri}"
+    return f"{RESOURCES_PREFIX}{quote(entry.toolbox, safe='')}/{quote(entry.name, safe='')}/{uri}"
 
 
 def unsupported(method: str) -> Reject:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from mcp_workbench.engine.faces import DEFAULT_FACE
 
-TABLE: Final = os.path.join(os.path.dirname(__file__), "client_behaviour.json")
+BEHAVIOUR_FILE: Final = os.path.join(os.path.dirname(__file__), "client_behaviour.json")
 # Room for the name of the server in names that clients make: `workbench`, or what the user calls it there.
 LENGTH_OF_OUR_NAME: Final = 16
 # Every client that reads instructions reads at least this many bytes, so it is the default for unknown clients.
@@ -109,7 +109,7 @@ class Behaviour(Struct, frozen=True, rename="camel", forbid_unknown_fields=True,
         return max(seconds - ANSWER_MARGIN, seconds / 2)
 
 
-UNKNOWN: Final = Behaviour(name="", title="other clients")
+UNKNOWN_CLIENT: Final = Behaviour(name="", title="other clients")
 
 
 class _Info(Struct):
@@ -119,7 +119,7 @@ class _Info(Struct):
 @cache
 def behaviours() -> dict[str, Behaviour]:
     """Return the table by name of the client, in its order."""
-    with open(TABLE, "rb") as file:
+    with open(BEHAVIOUR_FILE, "rb") as file:
         rows = decode(file.read(), type=list[Behaviour])
     return {row.name: row for row in rows}
 
@@ -131,7 +131,7 @@ def behaviour_of(name: str) -> Behaviour:
     for row in behaviours().values():
         if any(fnmatchcase(own, pattern) for pattern in row.match):
             return row
-    return UNKNOWN
+    return UNKNOWN_CLIENT
 
 
 class Recogniser:
@@ -156,7 +156,7 @@ class Recogniser:
         try:
             name = decode(client_info, type=_Info).name
         except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError):
-            return UNKNOWN
+            return UNKNOWN_CLIENT
         found = row = behaviour_of(name)
         for pattern, members in self.overrides.items():
             if pattern == row.name or fnmatchcase(name, pattern):

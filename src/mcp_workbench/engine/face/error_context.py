@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.face.renamed import with_members
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, decode_object, decode_string, encode
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS, decode_object, decode_string, encode
 
 # The member with the result as the server sent it.
 ORIGINAL_META: Final = "mcp-workbench/result"
@@ -43,7 +43,7 @@ def with_context(result: Raw, where: str, *, is_whole: bool = True) -> Raw:
         read = _decode_result(written)
         if not read.isError:
             return result
-    except UNREADABLE:
+    except READING_ERRORS:
         # The client decides what to make of it.
         return result
     members = {"content": encode(_prefixed(_blocks(read.content), f"[{where}] "))}
@@ -57,7 +57,7 @@ def with_context_in_task(result: Raw, where: str) -> Raw:
     written = bytes(result)
     try:
         inner = decode_object(written)["result"]
-    except (*UNREADABLE, KeyError):
+    except (*READING_ERRORS, KeyError):
         return result
     named = with_context(inner, where)
     return result if named is inner else Raw(with_members(written, {"result": bytes(named)}))
@@ -67,18 +67,18 @@ def _blocks(content: Raw) -> list[Raw]:
     """The blocks of a result; what is not a list of them, as far as an agent can read it."""
     try:
         return _decode_blocks(content)
-    except UNREADABLE:
+    except READING_ERRORS:
         pass
     try:
         return [Raw(encode({"type": "text", "text": decode_string(content)}))]
-    except UNREADABLE:
+    except READING_ERRORS:
         return [content] if _object(content).keys() >= {"type", "text"} else []
 
 
 def _object(written: Raw) -> dict[str, Raw]:
     try:
         return decode_object(written)
-    except UNREADABLE:
+    except READING_ERRORS:
         return {}
 
 
@@ -86,7 +86,7 @@ def _prefixed(content: list[Raw], prefix: str) -> list[Raw]:
     for index, written in enumerate(content):
         try:
             block = _decode_block(written)
-        except UNREADABLE:
+        except READING_ERRORS:
             continue
         if block.type == "text" and isinstance(block.text, str):
             named = with_members(bytes(written), {"text": encode(prefix + block.text)})

@@ -51,7 +51,7 @@ _SHARE_OF_NAMES: Final = 0.75
 # A shorter excerpt of a server's instructions is useless.
 _MIN_EXCERPT_LENGTH: Final = 160
 # The maximum length of a reason or of a toolbox's description, tried in this order.
-_REASONS: Final = (160, 60, 0)
+_REASON_LENGTHS: Final = (160, 60, 0)
 SEARCH_HINT: Final = "anthropic/searchHint"
 # Claude Code truncates hints before matching them; a sentence fits.
 _MAX_HINT_LENGTH: Final = 120
@@ -361,7 +361,7 @@ def flat_instructions(head: str, servers: Sequence[Introduced], *, most: int = M
 
 
 def _named(head: str, servers: Sequence[Introduced], most: int) -> str:
-    for longest in _REASONS:
+    for longest in _REASON_LENGTHS:
         text = "\n".join(
             [head, *(f"- {each.place}{_about(each, longest)}{_trouble(each, longest)}" for each in servers)]
         )

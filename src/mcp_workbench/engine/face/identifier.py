@@ -14,8 +14,8 @@ from msgspec.json import Decoder, decode
 
 from mcp_workbench.engine.jsonrpc.messages import LargeObject, decode_object, encode
 
-EXAMPLE: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
-PARTS: Final = ("toolbox", "server", "tool")
+EXAMPLE_CALL: Final = '{"tool": {"toolbox": "…", "server": "…", "tool": "…"}, "arguments": {…}}'
+IDENTIFIER_PARTS: Final = ("toolbox", "server", "tool")
 # The address of large results, which `use_tool` can read in pieces.
 RESULTS: Final = "workbench://results/"
 NO_ARGUMENTS: Final = Raw(b"{}")
@@ -66,7 +66,7 @@ _decode_canonical: Final = Decoder(UseTool).decode
 def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> UseTool:
     """Raises `BadIdentifier`. `members` are those of a large object that has been split already."""
     if raw is None and members is None:
-        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE}")
+        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE_CALL}")
     try:
         call = _decode_canonical(raw or b"{}") if members is None else _read_members(members)
     except (DecodeError, ValidationError, RecursionError):
@@ -93,13 +93,13 @@ def read_use_tool(raw: Raw | None, members: dict[str, Raw] | None = None) -> Use
 def read_large_use_tool(members: LargeObject | None) -> UseTool:
     """The same for a large request, of which nothing large is decoded. Raises `BadIdentifier`."""
     if members is None:
-        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE}")
+        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE_CALL}")
     for name in _OWN - {"arguments"}:
         limit = MAX_WRITTEN_BYTES if name == "calls" else MAX_OWN_BYTES
         if members.size_of(name) > limit:
             raise BadIdentifier(f"`{name}` has {members.size_of(name)} bytes, more than the {limit} allowed")
     if members.size_of("arguments") > MAX_WRITTEN_BYTES and memoryview(members["arguments"])[0] != _OPENING_BRACE:
-        raise BadIdentifier(f"`arguments` must be an object; expected {EXAMPLE}")
+        raise BadIdentifier(f"`arguments` must be an object; expected {EXAMPLE_CALL}")
     return read_use_tool(None, members)
 
 
@@ -128,11 +128,11 @@ def _read_tolerantly(raw: Raw | None) -> UseTool:
     except (DecodeError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE}")
+        raise BadIdentifier(f"the arguments of use_tool must be an object: {EXAMPLE_CALL}")
     identity = given.get("tool")
     if not isinstance(identity, dict):
         identity = given
-    toolbox, server, tool = (part if isinstance(part := identity.get(field), str) else "" for field in PARTS)
+    toolbox, server, tool = (part if isinstance(part := identity.get(field), str) else "" for field in IDENTIFIER_PARTS)
     tokens, selected, calls = given.get("max_tokens"), given.get("select"), given.get("calls")
     if selected is not None and not isinstance(selected, str):
         raise BadIdentifier("`select` must be a string: a JSON Pointer or JMESPath")
@@ -180,7 +180,7 @@ def _check_listed(call: Raw) -> None:
     if read.select or read.max_tokens:
         raise BadIdentifier("`select` and `max_tokens` stand beside `calls`, once for all")
     if not read.tool or read.tool == ToolIdentifier():
-        raise BadIdentifier(f"`tool` is missing; expected {EXAMPLE}")
+        raise BadIdentifier(f"`tool` is missing; expected {EXAMPLE_CALL}")
 
 
 def _beside(members: dict[str, Raw]) -> Raw:
@@ -194,7 +194,7 @@ def _decoded(arguments: Raw) -> object:
         return decode(arguments)
     except (DecodeError, ValidationError, RecursionError):
         # For example a number that is too long.
-        raise BadIdentifier(f"`arguments` must be an object; expected {EXAMPLE}") from None
+        raise BadIdentifier(f"`arguments` must be an object; expected {EXAMPLE_CALL}") from None
 
 
 def _read_arguments(value: object) -> Raw:
@@ -202,9 +202,9 @@ def _read_arguments(value: object) -> Raw:
         try:
             value = decode(value)
         except (DecodeError, RecursionError):
-            raise BadIdentifier(f"`arguments` must be an object, found a string; expected {EXAMPLE}") from None
+            raise BadIdentifier(f"`arguments` must be an object, found a string; expected {EXAMPLE_CALL}") from None
     if value is None:
         return NO_ARGUMENTS
     if not isinstance(value, dict):
-        raise BadIdentifier(f"`arguments` must be an object, found {type(value).__name__}; expected {EXAMPLE}")
+        raise BadIdentifier(f"`arguments` must be an object, found {type(value).__name__}; expected {EXAMPLE_CALL}")
     return Raw(encode(value))

@@ -24,7 +24,7 @@ from mcp_workbench.engine.face.identifier import RESULTS as SCHEME
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
-from mcp_workbench.engine.lasting_state import LOCAL, RESULT, LastingState, StateUnavailable
+from mcp_workbench.engine.lasting_state import LOCAL_STATE, RESULT, LastingState, StateUnavailable
 from mcp_workbench.engine.slices import sliced
 from mcp_workbench.engine.steps import Subject
 
@@ -47,7 +47,7 @@ TOKENS_OF_IMAGE: Final = 1_600
 # The maximum number of links to images and other blocks; further ones can be found in the whole result.
 MAX_RESULT_LINKS: Final = 20
 # The approximate size of one link.
-_LINK: Final = 180
+_LINK_BYTES: Final = 180
 
 
 # Toolbox, server and tool.
@@ -85,7 +85,7 @@ class ReadOn(Struct, forbid_unknown_fields=True):
     max_tokens: int = 0
 
 
-HOW: Final = (
+HOW_TO_READ_MORE: Final = (
     '`select` (JSON Pointer or JMESPath), `lines` ("10-40"), `grep` (words, `*`, `|`; `count`) or `start` (a character)'
 )
 _decode_read_on: Final = Decoder(ReadOn).decode
@@ -101,7 +101,7 @@ _decode_type: Final = Decoder(_Typed).decode
 
 
 class KeptResults:
-    def __init__(self, state: LastingState = LOCAL) -> None:
+    def __init__(self, state: LastingState = LOCAL_STATE) -> None:
         """`state`: where they are left for other instances."""
         self._state = state
         state.on_emptied(self._leave_again)
@@ -188,11 +188,13 @@ class KeptResults:
     ) -> Answer | Work | HandOver | Load:
         """Return a piece of a kept result as a tool result. `is_recalled`: other instances have been asked for it."""
         if memoryview(call.arguments).nbytes > MAX_OWN_BYTES:
-            return Answer(error_result(f"the arguments have more than {MAX_OWN_BYTES} bytes; expected one of {HOW}"))
+            return Answer(
+                error_result(f"the arguments have more than {MAX_OWN_BYTES} bytes; expected one of {HOW_TO_READ_MORE}")
+            )
         try:
             wanted = _decode_read_on(call.arguments)
         except (DecodeError, ValidationError) as error:
-            return Answer(error_result(f"{error}; expected one of {HOW}"))
+            return Answer(error_result(f"{error}; expected one of {HOW_TO_READ_MORE}"))
         kept = self._find(view, uri.removeprefix(SCHEME))
         if kept is None and not is_recalled and (recall := self.recall_of(view, uri)) is not None:
             return Load((), partial(self.read_on, view, uri, call, is_recalled=True), recall)
@@ -382,7 +384,7 @@ class Shortening:
         links = _links(uri, content, room // 4) if can_be_kept else []
         how = (
             f'\n\nKept for {KEPT_RESULT_LIFETIME / 60:.0f} minutes. Read on: use_tool {{"tool": "{uri}", "arguments": '
-            f"{{…}}}} with {HOW}."
+            f"{{…}}}} with {HOW_TO_READ_MORE}."
             if can_be_kept
             else "\n\nThe result is too large to be kept."
         )
@@ -534,7 +536,7 @@ def _links(uri: str, content: Raw, room: int) -> list[object]:
             inner = block.get("resource")
             kind = inner.get("mimeType") if isinstance(inner, dict) else block.get("mimeType")
             link = _link(f"{uri}/{number}", str(block["type"]), kind if isinstance(kind, str) else "application/json")
-        if len(encode([*links, link])) > max(room, 2 * _LINK) or len(links) >= MAX_RESULT_LINKS:
+        if len(encode([*links, link])) > max(room, 2 * _LINK_BYTES) or len(links) >= MAX_RESULT_LINKS:
             break
         links.append(link)
     return links

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS
 
 # How many links of one server are kept for one principal; then the oldest are dropped. Agents follow links soon.
 MAX_LINKS_PER_SERVER: Final = 1000
@@ -90,7 +90,7 @@ def links_in(result: Raw) -> Iterator[str]:
             for message in _mentioning(_decode_list(read.messages)):
                 content = _decode_message(message).content
                 yield from _in_blocks(_decode_list(content) if bytes(content).startswith(b"[") else [content])
-    except UNREADABLE:
+    except READING_ERRORS:
         # Not a result we understand; it is forwarded unchanged.
         return
 
@@ -103,7 +103,7 @@ def _in_blocks(blocks: list[Raw]) -> Iterator[str]:
     for each in _mentioning(blocks):
         try:
             block = _decode_block(each)
-        except UNREADABLE:
+        except READING_ERRORS:
             continue
         if block.type == "resource_link":
             uri = block.uri

@@ -17,7 +17,7 @@ from mcp_workbench.engine.economy.tokens import MIN_TOKEN_BUDGET
 from mcp_workbench.engine.face.identifier import MAX_OWN_BYTES
 
 DETAILS: Final = ("full", "input", "lean", "text", "clipped", "sentence", "arguments", "names")
-EXAMPLE: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
+EXAMPLE_OPENING: Final = 'expected {"toolbox_name": "…"}, {"query": "…"}, both, or {"tools": ["toolbox/server/tool"]}'
 MAX_NAMED_TOOLS: Final = 50
 MAX_SEARCH_HITS: Final = 50
 # What models write instead.
@@ -46,7 +46,7 @@ def read_open_request(raw: Raw | None) -> OpenRequest:
     """Raises `BadRequest`."""
     size = 0 if raw is None else memoryview(raw).nbytes
     if size > MAX_OWN_BYTES:
-        raise BadRequest(f"the arguments have {size} bytes, more than the {MAX_OWN_BYTES} allowed; {EXAMPLE}")
+        raise BadRequest(f"the arguments have {size} bytes, more than the {MAX_OWN_BYTES} allowed; {EXAMPLE_OPENING}")
     try:
         request = _decode(b"{}" if raw is None or bytes(raw) == b"null" else raw)
     except (DecodeError, ValidationError, RecursionError):
@@ -81,9 +81,9 @@ def _read_tolerantly(raw: Raw | None) -> OpenRequest:
     try:
         given = decode(b"" if raw is None else raw)
     except (DecodeError, RecursionError) as error:
-        raise BadRequest(f"{error}; {EXAMPLE}") from None
+        raise BadRequest(f"{error}; {EXAMPLE_OPENING}") from None
     if not isinstance(given, dict):
-        raise BadRequest(f"the arguments must be an object; {EXAMPLE}")
+        raise BadRequest(f"the arguments must be an object; {EXAMPLE_OPENING}")
     known = OpenRequest.__struct_fields__
     meant: dict[str, Any] = {}
     for name, value in given.items():
@@ -105,7 +105,7 @@ def _read_tolerantly(raw: Raw | None) -> OpenRequest:
     try:
         return convert(meant, OpenRequest)
     except ValidationError as error:
-        raise BadRequest(f"{error}; {EXAMPLE}") from None
+        raise BadRequest(f"{error}; {EXAMPLE_OPENING}") from None
 
 
 def _path(tool: Any) -> Any:

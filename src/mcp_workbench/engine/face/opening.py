@@ -35,7 +35,7 @@ NO_RETRY_ADVICE: Final = "call open_toolbox again to try once more"
 _SHARE_OF_FAILURES: Final = 4
 _SHARE_OF_DESCRIPTION: Final = 8
 # Space for the names of members, the form, a cursor twice, and the escapes in a note.
-_FRAME: Final = 340
+_FRAME_BYTES: Final = 340
 _MAX_REASON_LENGTH: Final = 160
 _MAX_NOTICE_LENGTH: Final = 600
 _STARTING: Final = " still starting"
@@ -72,7 +72,7 @@ def index_result(
         if lines is not None:
             described = (line + reasons.get(box.name, "") for line, box in zip(lines, boxes, strict=True))
             return text_result("\n".join([head, *described]))
-    shown = _page_of_names(boxes, room - _FRAME)
+    shown = _page_of_names(boxes, room - _FRAME_BYTES)
     left = len(boxes) - len(shown)
     lines = [f"- {cut(box.name, _MAX_SHOWN_NAME_LENGTH)}" for box in shown]
     lines.append(
@@ -148,7 +148,7 @@ def opened(
     made = listing(
         tools,
         budget=budget,
-        beside=(len(encode(beside)) + _FRAME, len(_as_text(beside, "").encode())),
+        beside=(len(encode(beside)) + _FRAME_BYTES, len(_as_text(beside, "").encode())),
         form=form,
         limit=request.limit,
         cursor=request.cursor,
@@ -156,7 +156,7 @@ def opened(
     )
     if instructions and made.form.is_json:
         most = bytes_of(budget)
-        tools_take = _FRAME + max(len(render(made).encode()), structured_size(made.shown))
+        tools_take = _FRAME_BYTES + max(len(render(made).encode()), structured_size(made.shown))
         # Included only if there is space left, so that it costs no tool its schema.
         for shown in range(len(instructions), 0, -1):
             said = [*notes, *_without_instructions([*instructions][shown:])]

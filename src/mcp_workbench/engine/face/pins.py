@@ -23,7 +23,7 @@ ALWAYS_LOAD: Final = "anthropic/alwaysLoad"
 
 _HASH_LENGTH: Final = 16
 # How much of a name stays if it ends with a hash.
-_KEPT: Final = MAX_TOOL_NAME_LENGTH - _HASH_LENGTH - 1
+_KEPT_CHARACTERS: Final = MAX_TOOL_NAME_LENGTH - _HASH_LENGTH - 1
 
 
 class Pins:
@@ -96,18 +96,18 @@ class ExposedNames:
 
     def __init__(self, servers: Iterable[tuple[str, str]]) -> None:
         """`servers`: the toolbox and the name of all that are configured."""
-        self._prefixes = [accepted_characters(_exposed(*each, ""))[:_KEPT] for each in servers]
+        self._prefixes = [accepted_characters(_exposed(*each, ""))[:_KEPT_CHARACTERS] for each in servers]
 
     def of(self, toolbox: str, server: str, tool: str) -> str:
         wanted = _exposed(toolbox, server, tool)
         plain = accepted_characters(wanted)
-        if sum(map(plain[:_KEPT].startswith, self._prefixes)) <= 1:
+        if sum(map(plain[:_KEPT_CHARACTERS].startswith, self._prefixes)) <= 1:
             return accepted(wanted, MAX_TOOL_NAME_LENGTH)
         # Rarely needed. Not the checksum of other names, for which a server could find another name.
         from hashlib import sha256
 
         mark = f"_{sha256(encode([toolbox, server, tool])).hexdigest()[:_HASH_LENGTH]}"
-        return plain[:_KEPT] + mark
+        return plain[:_KEPT_CHARACTERS] + mark
 
 
 def exposed_names(catalog: Catalog) -> ExposedNames:

@@ -16,7 +16,7 @@ from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.tool_index import ToolIndex
 from mcp_workbench.engine.config.model import DEFAULT_RESULT_BUDGET
-from mcp_workbench.engine.economy.instructions import HOW, HOW_IN_SHORT, Box, instructions, names
+from mcp_workbench.engine.economy.instructions import HOW_IN_SHORT, HOW_TO_USE_TOOLS, Box, instructions, names
 from mcp_workbench.engine.face.base import Face, FaceSettings, Params, available, not_found, string_of
 from mcp_workbench.engine.face.decisions import (
     Answer,
@@ -81,7 +81,7 @@ class ProxyFace(Face):
     relays_announcements = False
     opens_in_thread = True
     # What instructions begin with.
-    how = HOW
+    how = HOW_TO_USE_TOOLS
     how_in_short = HOW_IN_SHORT
     most_bytes = MAX_BYTES_OF_TWO_TOOLS
 
@@ -177,7 +177,7 @@ class ProxyFace(Face):
 
     def use_tools(self) -> list[bytes]:
         """The definitions of the tools for making calls."""
-        return [encode(_USE_TOOL)]
+        return [encode(_USE_TOOL_DEFINITION)]
 
     def own_names(self) -> list[str]:
         return ["open_toolbox", "use_tool", *(["run_program"] if self.settings.programs else ())]
@@ -550,13 +550,13 @@ def _budget_of(entry: ServerEntry) -> int:
     return DEFAULT_RESULT_BUDGET if own is None else own
 
 
-_NAME: Final = {"type": "string", "minLength": 1}
+_NAME_SCHEMA: Final = {"type": "string", "minLength": 1}
 # The three parts of an identity. The full path as one string is accepted too, and so are the addresses of kept results.
-TOOL: Final = {
+TOOL_SCHEMA: Final = {
     "anyOf": [
         {
             "type": "object",
-            "properties": {"toolbox": _NAME, "server": _NAME, "tool": _NAME},
+            "properties": {"toolbox": _NAME_SCHEMA, "server": _NAME_SCHEMA, "tool": _NAME_SCHEMA},
             "required": ["toolbox", "server", "tool"],
         },
         {"type": "string"},
@@ -564,18 +564,18 @@ TOOL: Final = {
 }
 # What is common to all tools that call others. `tool` is not required, because `calls` stands in its place; a top-level
 # `anyOf` would say so, and some clients leave out tools that have one.
-MEMBERS: Final = {
-    "tool": TOOL,
+USE_TOOL_MEMBERS: Final = {
+    "tool": TOOL_SCHEMA,
     "arguments": {"type": "object"},
     "select": {"type": "string"},
     "calls": {"type": "array", "items": {"type": "object"}},
     "max_tokens": {"type": "integer"},
 }
-_USE_TOOL: Final = {
+_USE_TOOL_DEFINITION: Final = {
     "name": "use_tool",
     "description": 'Call a tool: {"tool": {"toolbox": …, "server": …, "tool": …}, "arguments": {…}}; several: calls: '
     "[{tool, arguments}]. select: JMESPath",
-    "inputSchema": {"type": "object", "properties": MEMBERS},
+    "inputSchema": {"type": "object", "properties": USE_TOOL_MEMBERS},
     "_meta": {ALWAYS_LOAD: True},
 }
 

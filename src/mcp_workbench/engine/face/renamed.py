@@ -10,10 +10,10 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.jsonrpc.messages import decode_object, encode
 
-_OPENING: Final = re.compile(rb"\s*\{")
+_OBJECT_START: Final = re.compile(rb"\s*\{")
 # The name of a member and its colon, preceded by the comma after the previous member.
 # Possessive quantifiers make it linear even for a definition that is mostly white space.
-_KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
+_MEMBER_KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
 _decode_key: Final = Decoder(str).decode
 
 
@@ -56,11 +56,11 @@ def _places(definition: bytes, members: dict[str, Raw]) -> dict[str, int] | None
     """The start of each member's value; None if a member is duplicated.
 
     Values are skipped by their length, so the time depends only on the number of members."""
-    opening = _OPENING.match(definition)
+    opening = _OBJECT_START.match(definition)
     assert opening is not None
     at = opening.end()
     places: dict[str, int] = {}
-    while (match := _KEY.match(definition, at)) is not None:
+    while (match := _MEMBER_KEY.match(definition, at)) is not None:
         try:
             key = _decode_key(match[1])
         except DecodeError:

@@ -15,11 +15,11 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.economy.instructions import HOW, HOW_IN_SHORT
+from mcp_workbench.engine.economy.instructions import HOW_IN_SHORT, HOW_TO_USE_TOOLS
 from mcp_workbench.engine.face.base import Params
 from mcp_workbench.engine.face.decisions import Answer, CallEach, Decision, Forward, Learn, Load
 from mcp_workbench.engine.face.pins import ALWAYS_LOAD
-from mcp_workbench.engine.face.proxy import MEMBERS, ProxyFace
+from mcp_workbench.engine.face.proxy import USE_TOOL_MEMBERS, ProxyFace
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result
 from mcp_workbench.engine.jsonrpc.messages import LargeObject, decode_string, encode
@@ -59,7 +59,7 @@ class SplitProxyFace(ProxyFace):
     """Three tools: one to find tools, one to call those that read, and one for those that write."""
 
     most_bytes = MAX_BYTES_OF_THREE_TOOLS
-    how = HOW + f" `{READS}` calls tools that only read, `{WRITES}` all others, with the same arguments."
+    how = HOW_TO_USE_TOOLS + f" `{READS}` calls tools that only read, `{WRITES}` all others, with the same arguments."
     how_in_short = HOW_IN_SHORT.removesuffix(f"`{READS}`.") + f"`{READS}` to read, `{WRITES}` for all others."
 
     @cached_property
@@ -67,7 +67,7 @@ class SplitProxyFace(ProxyFace):
         return {}
 
     def use_tools(self) -> list[bytes]:
-        return [encode(_USE_TOOL), encode(_USE_TOOL_THAT_WRITES)]
+        return [encode(_USE_TOOL_THAT_READS), encode(_USE_TOOL_THAT_WRITES)]
 
     def own_names(self) -> list[str]:
         return [*super().own_names(), WRITES]
@@ -117,12 +117,12 @@ class SplitProxyFace(ProxyFace):
 
 
 # Both accept everything that a single `use_tool` does; what a tool is, is explained once.
-_USE_TOOL: Final = {
+_USE_TOOL_THAT_READS: Final = {
     "name": READS,
     "description": "Call a tool that only reads.",
     "inputSchema": {
         "type": "object",
-        "properties": MEMBERS,
+        "properties": USE_TOOL_MEMBERS,
     },
     "annotations": {"readOnlyHint": True},
     "_meta": {ALWAYS_LOAD: True},

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.names import path_of
 from mcp_workbench.engine.economy.terms import Splitter, runs
-from mcp_workbench.engine.face.identifier import EXAMPLE, PARTS
+from mcp_workbench.engine.face.identifier import EXAMPLE_CALL, IDENTIFIER_PARTS
 from mcp_workbench.engine.face.paths import Parts, ToolPlace, fitting, places_of, readings
 from mcp_workbench.engine.face.wording import no_such
 
@@ -22,7 +22,7 @@ _MAX_SIMILAR_NAMES: Final = 5
 _MAX_UNLISTED: Final = 5
 _MAX_PATH_LENGTH: Final = 100
 # Of a name, for the words it shares with others.
-_MAX_CHARACTERS: Final = 400
+_MAX_SUGGESTION_CHARACTERS: Final = 400
 
 
 class Advice(NamedTuple):
@@ -30,7 +30,7 @@ class Advice(NamedTuple):
 
     listing: str = "open_toolbox with `query`"
     finding: str = 'open_toolbox {"query": "…"}'
-    naming: str = f"\nExpected {EXAMPLE}"
+    naming: str = f"\nExpected {EXAMPLE_CALL}"
 
 
 TO_AGENTS: Final = Advice()
@@ -47,7 +47,7 @@ def about_path(catalog: Catalog, path: str, advice: Advice = TO_AGENTS) -> str:
 
 def about_parts(catalog: Catalog, *possible: Parts, advice: Advice = TO_AGENTS, said: str = "") -> str:
     """About an identity that lacks a part, or about several ways to read one."""
-    parts = [f"`{part}`" for part, given in zip(PARTS, possible[0], strict=True) if not given]
+    parts = [f"`{part}`" for part, given in zip(IDENTIFIER_PARTS, possible[0], strict=True) if not given]
     missing = f"{said}{' and '.join(parts)} {'is' if len(parts) == 1 else 'are'}"
     candidates = paths_of(place for each in possible for place in fitting(catalog, each))
     if candidates:
@@ -64,7 +64,7 @@ def about_parts(catalog: Catalog, *possible: Parts, advice: Advice = TO_AGENTS, 
 def about_slashes(path: str, places: Sequence[ToolPlace]) -> str:
     """About a path that can be split in several ways, because names contain slashes."""
     shown = " or ".join(
-        json.dumps(dict(zip(PARTS, (entry.toolbox, entry.name, tool), strict=True)), ensure_ascii=False)
+        json.dumps(dict(zip(IDENTIFIER_PARTS, (entry.toolbox, entry.name, tool), strict=True)), ensure_ascii=False)
         for entry, tool in places[:MAX_SUGGESTED_PATHS]
     )
     return (
@@ -101,11 +101,11 @@ def listed(paths: Sequence[str]) -> str:
 def with_words_of(name: str, names: Iterable[str], *, limit: int) -> list[str]:
     """At most `limit` of `names`, ranked by the words they share with `name`; rare words count more."""
     split = Splitter()
-    wanted = {term for run in runs(name[:_MAX_CHARACTERS]) for term in split[run]}
+    wanted = {term for run in runs(name[:_MAX_SUGGESTION_CHARACTERS]) for term in split[run]}
     found: list[tuple[str, set[str]]] = []
     having = dict.fromkeys(wanted, 0)
     for each in names:
-        shared = {term for run in runs(each[:_MAX_CHARACTERS]) for term in split[run]} & wanted
+        shared = {term for run in runs(each[:_MAX_SUGGESTION_CHARACTERS]) for term in split[run]} & wanted
         if shared:
             found.append((each, shared))
             for term in shared:

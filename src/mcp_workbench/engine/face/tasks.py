@@ -22,7 +22,7 @@ from mcp_workbench.engine.face.base import Params
 from mcp_workbench.engine.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, decode_object, encode, open_object
-from mcp_workbench.engine.lasting_state import LOCAL, TASK, LastingState
+from mcp_workbench.engine.lasting_state import LOCAL_STATE, TASK, LastingState
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.steps import Denial, Subject
 
@@ -100,7 +100,7 @@ _decode_left: Final = Decoder(_LeftTask).decode
 class Tasks:
     """Which server issued which handle."""
 
-    def __init__(self, state: LastingState = LOCAL) -> None:
+    def __init__(self, state: LastingState = LOCAL_STATE) -> None:
         """`state`: where handles are left for other instances."""
         self._state = state
         state.on_emptied(self._leave_again)

@@ -32,7 +32,7 @@ _MAX_MISSING_SERVERS: Final = 5
 # In how many toolboxes each of the best tools may occur before fewer different tools are found.
 _TWINS: Final = 10
 # Space for a note and the names of members.
-_NOTE: Final = 300
+_NOTE_BYTES: Final = 300
 # Bytes for what there is where nothing matches.
 _WHAT_IS_THERE: Final = 600
 
@@ -235,7 +235,11 @@ def _definitions(
     beside: dict[str, object] = {**more, **({"unavailable": failed} if failed else {})}
     most = bytes_of(budget_of(catalog, request))
     # Tools that are left out are named in the result: for fifty names, a few kilobytes at most.
-    room = None if most is None else most - len(encode(beside)) - _NOTE - sum(len(tool.path) + 3 for tool in tools[1:])
+    room = (
+        None
+        if most is None
+        else most - len(encode(beside)) - _NOTE_BYTES - sum(len(tool.path) + 3 for tool in tools[1:])
+    )
     form = None if request.detail is None else Form(request.detail)
     made = definitions_of(tools, most=room, form=form)
     return _shown(made, beside, failed)

@@ -27,7 +27,7 @@ from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
-    UNREADABLE,
+    READING_ERRORS,
     Envelope,
     LargeObject,
     Malformed,
@@ -50,12 +50,12 @@ _MAX_TAIL_BYTES: Final = 1 << 12
 # rest is followed run by run.
 _MAX_PAIRING_ROUNDS: Final = 32
 _WORTH_A_ROUND: Final = 8
-_RUN: Final = re.compile(rb"\[+|\{+|\]+|\}+")
+_BRACKETS: Final = re.compile(rb"\[+|\{+|\]+|\}+")
 
 _IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-_KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
-_OPENING: Final = {ord("}"): ord("{"), ord("]"): ord("[")}
-_CLOSING: Final = {opening: closing for closing, opening in _OPENING.items()}
+_MEMBER_KEY: Final = re.compile(rb'\s*+(?:,\s*+)?("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+')
+_OPENING_OF_CLOSING: Final = {ord("}"): ord("{"), ord("]"): ord("[")}
+_CLOSING_OF_OPENING: Final = {opening: closing for closing, opening in _OPENING_OF_CLOSING.items()}
 _OBJECT: Final = ord("{")
 _check: Final[Callable[[bytes], Raw]] = Decoder(Raw).decode
 
@@ -87,11 +87,11 @@ def read_large(
         spans = outline.members()
     except _NoMessage as error:
         raise Malformed(f"not a JSON-RPC message: {error}", find_id(line), code=INVALID_REQUEST) from None
-    except UNREADABLE as error:
+    except READING_ERRORS as error:
         raise Malformed(str(error) or "not valid JSON", find_id(line)) from None
     try:
         message = _envelope({name: memoryview(line)[start:end] for name, (start, end) in spans.items()})
-    except UNREADABLE as error:
+    except READING_ERRORS as error:
         raise Malformed(f"not a JSON-RPC message: {error}", find_id(line), code=INVALID_REQUEST) from None
     if "params" in spans:
         # What was accepted as it is need not be validated again.
@@ -121,7 +121,7 @@ def _is_one_value(line: bytes, piece_bytes: int) -> bool:
         outline = _Outline(wrapped, (0, len(wrapped)), piece_bytes, is_tolerant=True)
         outline.read()
         return len(outline.members()) == 1
-    except UNREADABLE:
+    except READING_ERRORS:
         return False
 
 
@@ -155,7 +155,7 @@ def _large_object(
         outline = _Outline(line, span, piece_bytes, is_tolerant=False, long_strings=long_strings, pause=pause)
         outline.read()
         spans = outline.members()
-    except UNREADABLE:
+    except READING_ERRORS:
         return None
     view = memoryview(line)
     found = LargeObject({name: Raw(view[start:end]) for name, (start, end) in spans.items()})
@@ -249,7 +249,7 @@ class _Outline:
 
         members: dict[str, Span] = {}
         at = text.index(b"{") + 1
-        while (match := _KEY.match(text, at)) is not None:
+        while (match := _MEMBER_KEY.match(text, at)) is not None:
             key, value = decode_string(match[1]), match.end()
             at = value + len(bytes(found[key]))
             if key in members or text[value:at] != bytes(found[key]):
@@ -324,7 +324,7 @@ class _Outline:
         """Raise unless this is valid JSON."""
         try:
             _check(text)
-        except UNREADABLE:
+        except READING_ERRORS:
             if not self._is_tolerant or (tolerated := messages.without_surrogates(text)) == text:
                 raise
             _check(tolerated)
@@ -395,13 +395,13 @@ def _follow(brackets: bytearray, text: bytes) -> int:
         if before - len(left) < before // _WORTH_A_ROUND or not left:
             break
     lowest = len(brackets)
-    for run in _RUN.findall(left):
-        if run[0] in _CLOSING:
+    for run in _BRACKETS.findall(left):
+        if run[0] in _CLOSING_OF_OPENING:
             brackets += run
             if len(brackets) > MAX_NESTING:
                 raise ValueError(messages.TOO_DEEP)
         else:
-            if not brackets.endswith(bytes((_OPENING[run[0]],)) * len(run)):
+            if not brackets.endswith(bytes((_OPENING_OF_CLOSING[run[0]],)) * len(run)):
                 raise ValueError("a bracket is closed that was not open")
             del brackets[-len(run) :]
             lowest = min(lowest, len(brackets))
@@ -417,4 +417,4 @@ def _opened(brackets: bytes) -> bytes:
 
 
 def _closed(brackets: bytearray) -> bytes:
-    return bytes(_CLOSING[each] for each in reversed(brackets))
+    return bytes(_CLOSING_OF_OPENING[each] for each in reversed(brackets))

@@ -29,7 +29,7 @@ NOT_A_MESSAGE: Final = "not a JSON-RPC message: neither method, result nor error
 OTHER_VERSION: Final = '`jsonrpc` must be "2.0"'
 CURRENT_VERSION: Final = b'"2.0"'
 # How a request that breaks the rules is logged: whose it is, what it is, its id, the code and the message.
-REFUSED: Final = "[%s] %s (id %s) is refused with %d: %s"
+REFUSED_FORMAT: Final = "[%s] %s (id %s) is refused with %d: %s"
 # A longer line is read in a thread (`large_messages`), which tells already what is wrong with it.
 MAX_EXAMINED_LINE_BYTES: Final = 1 << 20
 
@@ -90,7 +90,7 @@ class LargeObject(dict[str, Raw]):
         if name not in self.inner:
             try:
                 self.inner[name] = LargeObject(decode_object(self.get(name, b"")))
-            except UNREADABLE:
+            except READING_ERRORS:
                 return None
         return self.inner[name]
 
@@ -158,7 +158,7 @@ class Malformed(Exception):
             return self
         try:
             members = decode_object(line)
-        except UNREADABLE:
+        except READING_ERRORS:
             return Malformed(f"not a JSON-RPC message: {self}", self.id, code=INVALID_REQUEST)
         id = bytes(members.get("id", b"null"))
         is_other_version = "jsonrpc" in members and bytes(members["jsonrpc"]) != CURRENT_VERSION
@@ -182,7 +182,7 @@ _NULL: Final = b"null"
 
 # What decoding others' JSON raises. RecursionError is for nesting that not even Python allows, ValueError for bytes
 # that are not UTF-8.
-UNREADABLE: Final = (DecodeError, ValidationError, RecursionError, ValueError)
+READING_ERRORS: Final = (DecodeError, ValidationError, RecursionError, ValueError)
 _UTF8_CHUNK: Final = 1 << 20
 
 
@@ -199,7 +199,7 @@ def read(line: bytes, decode: Callable[[bytes], Envelope] = decode_envelope) -> 
         message = decode(line)
     except RecursionError:
         raise Malformed(TOO_DEEP, find_id(line)) from None
-    except UNREADABLE:
+    except READING_ERRORS:
         message = _read_tolerantly(line, decode)
     # Shorter lines, nearly all, cannot be nested that deep.
     if len(line) > 2 * MAX_NESTING and is_nested_deeper(line):
@@ -238,7 +238,7 @@ def is_json(line: bytes) -> bool:
     """Whether a line is JSON of any kind, in valid UTF-8, with or without lone surrogates."""
     try:
         _check_json(without_surrogates(line))
-    except UNREADABLE:
+    except READING_ERRORS:
         return False
     return line.isascii() or is_utf8(line)
 
@@ -276,7 +276,7 @@ def _read_tolerantly(line: bytes, decode: Callable[[bytes], Envelope]) -> Envelo
         message = decode(_SURROGATE.sub(rb"\1" + aside, line))
     except RecursionError:
         raise Malformed(TOO_DEEP, find_id(line)) from None
-    except UNREADABLE as still:
+    except READING_ERRORS as still:
         raise Malformed(str(still), find_id(line)) from None
     if isinstance(message.method, str) and aside.decode() in message.method:
         raise Malformed("`method` is not valid Unicode", find_id(line))
@@ -288,7 +288,7 @@ def _read_tolerantly(line: bytes, decode: Callable[[bytes], Envelope]) -> Envelo
 
 
 # A string, which may be cut off, or a bracket.
-_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_STRING_OR_BRACKET: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 # Bounded, so that no text makes it search for long; nor is any id of ours longer.
 _ID: Final = re.compile(rb'\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*[,}]')
 _LAST_ID: Final = re.compile(
@@ -311,14 +311,14 @@ def find_id(text: bytes, tail: bytes | None = None) -> bytes | None:
     try:
         # It may be sent back, so it must be valid JSON by itself.
         _decode_id(found[1])
-    except UNREADABLE:
+    except READING_ERRORS:
         return None
     return found[1]
 
 
 def _first_id(text: bytes) -> re.Match[bytes] | None:
     depth = 0
-    for token in _TOKEN.finditer(text, 0, _ID_SEARCH_BYTES):
+    for token in _STRING_OR_BRACKET.finditer(text, 0, _ID_SEARCH_BYTES):
         if token[0] in b"{[":
             depth += 1
         elif token[0] in b"}]":
@@ -338,7 +338,7 @@ def read_error(raw: Raw | bytes) -> ErrorObject:
     """Read an `error` payload; anything but an error object becomes an internal error that quotes it."""
     try:
         return _decode_error(raw)
-    except UNREADABLE:
+    except READING_ERRORS:
         return ErrorObject(INTERNAL_ERROR, f"malformed error object: {bytes(raw)[:200].decode(errors='replace')}")
 
 

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 # Upper bounds in seconds: those of OpenTelemetry's conventions for MCP, preceded by three for calls that take less
 # than 10 ms, as most do here. One more bucket is for everything above.
-BOUNDS: Final = (
+BUCKET_BOUNDS: Final = (
     0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0
 )  # fmt: skip
 # Rows of figures, one for each toolbox, server, method and item that was called. The names come from clients.
@@ -59,7 +59,7 @@ OTHER: Final = "_OTHER"
 # Methods that name something of which a server has a limited number. URIs and tasks are unlimited.
 _NAMING_METHODS: Final = frozenset({"tools/call", "prompts/get"})
 # The methods that a server may be sent. Clients may send others, whose names are unlimited.
-METHODS: Final = frozenset({
+SERVER_METHODS: Final = frozenset({
     "completion/complete", "logging/setLevel", "notifications/cancelled", "notifications/progress",
     "notifications/roots/list_changed", "ping", "prompts/get", "prompts/list", "resources/directory/read",
     "resources/list", "resources/read", "resources/subscribe", "resources/templates/list", "resources/unsubscribe",
@@ -80,12 +80,12 @@ class Histogram:
     __slots__ = ("counts", "longest", "seconds")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
+        self.counts = [0] * (len(BUCKET_BOUNDS) + 1)
         self.seconds = 0.0
         self.longest = 0.0
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.counts[bisect_left(BUCKET_BOUNDS, seconds)] += 1
         self.seconds += seconds
         if seconds > self.longest:
             self.longest = seconds
@@ -96,7 +96,7 @@ class Histogram:
             return
         durations.sort()
         below = 0
-        for index, bound in enumerate(BOUNDS):
+        for index, bound in enumerate(BUCKET_BOUNDS):
             within = bisect_right(durations, bound, below)
             self.counts[index] += within - below
             below = within
@@ -120,7 +120,7 @@ class Histogram:
         if total <= 1:
             return round(self.longest, 6) if total else None
         wanted, below, lower = part * total, 0, 0.0
-        for number, bound in zip(self.counts, (*BOUNDS, self.longest), strict=True):
+        for number, bound in zip(self.counts, (*BUCKET_BOUNDS, self.longest), strict=True):
             if number and below + number >= wanted:
                 upper = min(bound, self.longest)
                 return round(lower + (upper - lower) * (wanted - below) / number, 6)
@@ -359,7 +359,7 @@ class CallFigures:
         totals = self.totals().by_server().get((toolbox, server))
         longest = 0.0 if totals is None else totals.durations.longest
         last = max((index for index, number in enumerate(found.counts) if number), default=0)
-        found.longest = min((*BOUNDS, longest)[last], longest)
+        found.longest = min((*BUCKET_BOUNDS, longest)[last], longest)
         return found
 
     def outlines(self) -> dict[Label, list[OutlineStep]]:
@@ -591,7 +591,7 @@ class CallFigures:
         for row in self._rows.values():
             for end, figures in row.ends.items():
                 counts = figures.from_arrival().counts
-                before = row.noted.get(end, _NOTHING)
+                before = row.noted.get(end, _NO_COUNTS)
                 if counts != before:
                     row.noted[end] = counts
                     _add_changes(
@@ -616,7 +616,7 @@ class CallFigures:
 
     def _find_row(self, origin: GuardedRequest) -> ItemFigures:
         """The row of a call, which is remembered for calls that share a description."""
-        method = origin.method if origin.method in METHODS else OTHER
+        method = origin.method if origin.method in SERVER_METHODS else OTHER
         item = origin.item if method in _NAMING_METHODS else ""
         row = self._rows.get((origin.toolbox, origin.server, method, item)) or self._new_row(origin, method, item)
         # Those of calls that a step decides about have a body, and are no one else's.
@@ -737,7 +737,7 @@ def sent_at(passage: AnyPassage) -> float | None:
     return passage.sent
 
 
-_NOTHING: Final = [0] * (len(BOUNDS) + 1)
+_NO_COUNTS: Final = [0] * (len(BUCKET_BOUNDS) + 1)
 
 
 def _bucket_now() -> int:
@@ -754,7 +754,7 @@ def _add_changes(changes: list[int], end: CallEnd, counts: list[int], before: li
 
 
 def _spread(sparse: tuple[tuple[int, int], ...]) -> list[int]:
-    counts = list(_NOTHING)
+    counts = list(_NO_COUNTS)
     for index, number in sparse:
         counts[index] = number
     return counts

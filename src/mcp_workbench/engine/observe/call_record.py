@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Protocol
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 
 # `waiting`: for its server to start. `held`: by a step, for a person or a limit.
 CallState = Literal["waiting", "held", "sent", "ended"]
@@ -62,7 +62,7 @@ class CallRecord(Struct, kw_only=True, eq=False):
             "id": self.id,
             "at": self.at,
             "client": self.client,
-            "principal": self.principal or LOCAL,
+            "principal": self.principal or LOCAL_PRINCIPAL,
             "toolbox": self.toolbox,
             "server": self.server,
             "method": self.method,

@@ -29,7 +29,7 @@ LOCAL_ANSWER_TIMEOUT: Final = 2.0
 STATUS_LOOK_UP_TIMEOUT: Final = 1.0
 
 # What every report has.
-EXPECTED: Final = frozenset(("pid", "config", "face", "uptimeSeconds", "servers"))
+STATUS_MEMBERS: Final = frozenset(("pid", "config", "face", "uptimeSeconds", "servers"))
 
 Watcher = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
@@ -136,7 +136,7 @@ def reports(answers: Mapping[int, bytes]) -> list[dict[str, Any]]:
     for answer in answers.values():
         with contextlib.suppress(DecodeError):
             status = decode(answer)
-            if isinstance(status, dict) and status.keys() >= EXPECTED:
+            if isinstance(status, dict) and status.keys() >= STATUS_MEMBERS:
                 found.append(status)
     return found
 

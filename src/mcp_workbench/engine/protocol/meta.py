@@ -33,7 +33,7 @@ NO_CAPABILITIES: Final = b"{}"
 _encode_sorted: Final = Encoder(order="deterministic").encode
 # The modes of elicitation that make a difference to a server.
 _MODES: Final = ("form", "url")
-_SAMPLING: Final = ("context", "tools")
+_SAMPLING_FEATURES: Final = ("context", "tools")
 
 # Keys that replace the handshake: in the legacy era, the handshake carries the same information.
 HOP_KEYS: Final = frozenset({PROTOCOL_VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL})
@@ -155,7 +155,7 @@ def _said(name: str, value: Any) -> Any:
     if name == "roots":
         return {"listChanged": True} if members.get("listChanged") is True else {}
     if name == "sampling":
-        return {each: {} for each in _SAMPLING if each in members}
+        return {each: {} for each in _SAMPLING_FEATURES if each in members}
     # Without a mode, forms are meant: they existed before modes did.
     modes = [mode for mode in _MODES if mode in members]
     return {} if modes in ([], ["form"]) else {mode: {} for mode in modes}

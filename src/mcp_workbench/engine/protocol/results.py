@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.jsonrpc.messages import (
     INVALID_PARAMS,
-    UNREADABLE,
+    READING_ERRORS,
     ErrorObject,
     Part,
     decode_object,
@@ -30,18 +30,18 @@ ASKING: Final = "input_required"
 # An ASCII letter written as an escape: a text search may then miss names that are there.
 _find_escaped_letter: Final = re.compile(rb"\\u00[4-7]").search
 CACHEABLE: Final = frozenset({"resources/read", "skills/get"})
-COMPLETE: Final = b'"resultType":"complete"'
-IS_ERROR: Final = b'"isError"'
+COMPLETE_TYPE: Final = b'"resultType":"complete"'
+IS_ERROR_KEY: Final = b'"isError"'
 BACKSLASH: Final = 0x5C
 _EMPTY_OBJECT: Final = re.compile(rb"\{\s*\}")
-_NO_CACHE: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
+_NOT_CACHED: Final = {"ttlMs": b'"ttlMs":0', "cacheScope": b'"cacheScope":"private"'}
 # Searches for members in the bytes of a result, at any depth.
 _find: Final = {
     name: re.compile(b'"%b"' % name.encode()).search
-    for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NO_CACHE)
+    for name in ("resultType", ASKING, "inputRequests", "elicitations", "_meta", *_NOT_CACHED)
 }
 _find_result_type: Final = _find["resultType"]
-_MODERN_MEMBERS: Final = ("resultType", *_NO_CACHE)
+_MODERN_MEMBERS: Final = ("resultType", *_NOT_CACHED)
 _find_modern: Final = re.compile(b"|".join(b'"%b"' % each.encode() for each in (*_MODERN_MEMBERS, SERVER_INFO))).search
 # Whether a result may report that the tool failed, without decoding it: hardly any does, and results may be large. Also
 # finds the words deeper inside; whoever decodes the result sees the difference.
@@ -68,7 +68,7 @@ def type_and_spelling(result: Raw | bytes) -> tuple[str | None, bool]:
         return None, False
     try:
         found = _decode(result).resultType
-    except UNREADABLE:
+    except READING_ERRORS:
         # What we cannot decode passes unchanged, unless a client might read it as a question that we have not checked.
         return ASKING if may_mention(result, ASKING) else None, is_escaped
     return None if isinstance(found, UnsetType) else found, is_escaped
@@ -86,7 +86,7 @@ def is_ordinary(result: bytes) -> bool:
         return False
     if BACKSLASH in result and _find_escaped_letter(result) is not None:
         return False
-    return not result.partition(IS_ERROR)[1] or may_be_failure(result) is None
+    return not result.partition(IS_ERROR_KEY)[1] or may_be_failure(result) is None
 
 
 def modern_head(server_info: Raw | bytes) -> bytes:
@@ -112,7 +112,7 @@ def modern_parts(
     head = _head(b"" if server_info is None or has_meta else bytes(server_info))
     if method in CACHEABLE:
         # We do not know how long the result is valid, and it may be private to one user.
-        absent = (hint for name, hint in _NO_CACHE.items() if not _has_member(result, name, is_escaped))
+        absent = (hint for name, hint in _NOT_CACHED.items() if not _has_member(result, name, is_escaped))
         head = b",".join((head, *absent))
     separator = b"" if _EMPTY_OBJECT.match(result) else b","
     return (head + separator, written[1:])
@@ -126,7 +126,7 @@ def legacy_result(result: Raw | bytes) -> Raw | bytes:
     try:
         members = decode_object(result)
         meta = decode_object(members["_meta"]) if "_meta" in members else {}
-    except UNREADABLE:
+    except READING_ERRORS:
         return result
     for name in _MODERN_MEMBERS:
         members.pop(name, None)
@@ -141,7 +141,7 @@ def legacy_result(result: Raw | bytes) -> Raw | bytes:
 @lru_cache(256)
 def _head(server_info: bytes) -> bytes:
     """The members to insert at the start of a legacy server's result."""
-    return b"{%b%b" % (COMPLETE, b',"_meta":' + meta_of(server_info) if server_info else b"")
+    return b"{%b%b" % (COMPLETE_TYPE, b',"_meta":' + meta_of(server_info) if server_info else b"")
 
 
 def meta_of(server_info: Raw | bytes) -> bytes:
@@ -155,7 +155,7 @@ def _has_member(data: Raw | bytes, name: str, is_escaped: bool) -> bool:
         return False
     try:
         return name in decode_object(data)
-    except UNREADABLE:
+    except READING_ERRORS:
         return True
 
 
@@ -163,7 +163,7 @@ def _with_server_info(data: Raw | bytes, server_info: Raw | bytes) -> Raw | byte
     try:
         members = decode_object(data)
         meta = decode_object(members["_meta"])
-    except UNREADABLE:
+    except READING_ERRORS:
         return data
     if SERVER_INFO in meta:
         return data
@@ -199,5 +199,5 @@ def _members(error: ErrorObject) -> dict[str, Raw]:
         return {}
     try:
         return decode_object(error.data)
-    except UNREADABLE:
+    except READING_ERRORS:
         return {}

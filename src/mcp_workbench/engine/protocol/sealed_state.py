@@ -18,7 +18,7 @@ from mcp_workbench.engine.jsonrpc.messages import encode
 
 # The start of our states. A random part follows that identifies this process: states of modern servers pass through
 # unread, and such a server may be another workbench.
-PREFIX: Final = "mcpwb1."
+SEALED_PREFIX: Final = "mcpwb1."
 _SECRET_NAME_BYTES: Final = 6
 # Members in which a retry differs from the first request.
 RETRY_MEMBERS: Final = frozenset({"inputResponses", "requestState"})
@@ -51,7 +51,7 @@ class Sealer:
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret or os.urandom(32)
         name = _spelled(self._mac(b"the name of whoever has this secret")[:_SECRET_NAME_BYTES])
-        self._prefix = f"{PREFIX}{name}."
+        self._prefix = f"{SEALED_PREFIX}{name}."
 
     def gave_out(self, text: str) -> bool:
         """Whether this looks like one of our states. `open` verifies it."""

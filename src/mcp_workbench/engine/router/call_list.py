@@ -29,7 +29,7 @@ MAX_SIDE_BY_SIDE: Final = 8
 MAX_LIST_BYTES: Final = 64 * 1024 * 1024
 # Results larger than this are read in a thread, so that other calls need not wait.
 LARGE_TO_READ: Final = 256 * 1024
-_CANCELLED: Final = {"reason": Raw(b'"the request that this call was made for has ended"')}
+_LIST_ENDED: Final = {"reason": Raw(b'"the request that this call was made for has ended"')}
 
 
 async def make_call(router: Router, outer: RoutedCall, inner: InnerCall) -> None:
@@ -45,12 +45,12 @@ async def make_call(router: Router, outer: RoutedCall, inner: InnerCall) -> None
         _fail(inner, why_unhandled(error))
     finally:
         if not inner.ended.done() or inner.ended.cancelled():
-            inner.cancel(dict(_CANCELLED))
+            inner.cancel(dict(_LIST_ENDED))
 
 
 def _fail(inner: InnerCall, message: str) -> None:
     if not inner.ended.done():
-        inner.cancel(dict(_CANCELLED))
+        inner.cancel(dict(_LIST_ENDED))
         inner.ended.set_result(("error", encode({"code": -32603, "message": message})))
 
 

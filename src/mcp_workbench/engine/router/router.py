@@ -40,7 +40,7 @@ from mcp_workbench.engine.face.decisions import (
 from mcp_workbench.engine.face.gate import Gate
 from mcp_workbench.engine.face.view import View, Views
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, Body, encode
-from mcp_workbench.engine.lasting_state import LOCAL, LastingState
+from mcp_workbench.engine.lasting_state import LOCAL_STATE, LastingState
 from mcp_workbench.engine.protocol.results import result_type
 from mcp_workbench.engine.router.caller_connections import CallerConnections, CallerReach
 from mcp_workbench.engine.router.lists import Lists, Preparation
@@ -89,7 +89,7 @@ class Router:
         *,
         on_opened: Sequence[Callable[[View, str], None]] = (),
         own_resources: Mapping[str, Callable[[View], bytes]] = NO_RESOURCES,
-        state: LastingState = LOCAL,
+        state: LastingState = LOCAL_STATE,
         programs: ProgramRunner | None = None,
     ) -> None:
         """`on_opened`: called when a toolbox is opened for the first time in a view. `own_resources`: our own by URI,

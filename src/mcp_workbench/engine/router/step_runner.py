@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 MAX_HELD_NOTIFICATIONS: Final = 100
 RESULT_NOT_JUDGED: Final = "a check of this result failed, so it is withheld; the log of the workbench says why"
 # Marks the results in which faces report an error.
-IS_ERROR: Final = b'"isError":true'
+IS_ERROR_TRUE: Final = b'"isError":true'
 # Recorded instead of a rule, for an unknown item or invalid arguments.
 NOT_FOUND: Final = "face"
 # The maximum number of cached descriptions of calls: most clients use the same few tools.
@@ -339,7 +339,7 @@ class StepRunner:
         end.
 
         For items that do not exist, or are hidden from this client, they get the name that the client used."""
-        if isinstance(decision, Answer) and IS_ERROR not in decision.result:
+        if isinstance(decision, Answer) and IS_ERROR_TRUE not in decision.result:
             return False
         refusal = decision.refusal
         if refusal is None:
@@ -375,7 +375,7 @@ class StepRunner:
         else:
             request = self._describe_wanted(call)
         # Each call of a list is recorded for itself.
-        return self._refused(request, route.arrived) if request.item not in ("", OPEN, _USE) else None
+        return self._refused(request, route.arrived) if request.item not in ("", OPEN_TOOLBOX, _USE) else None
 
     def _refused(self, request: GuardedRequest, arrived: float) -> Passage:
         """The passage of a request that reaches no server, so that those who observe learn of its end."""
@@ -545,7 +545,7 @@ class _WantedReference(Struct):
 
 # Prefixes of our own tools that lead to others.
 _USE: Final = "use_tool"
-OPEN: Final = "open_toolbox"
+OPEN_TOOLBOX: Final = "open_toolbox"
 _read_arguments: Final = Decoder(_WantedArguments).decode
 _read_reference: Final = Decoder(_WantedReference).decode
 
@@ -561,13 +561,13 @@ def wanted_item(method: str, params: Mapping[str, Raw]) -> WantedItem:
     except (KeyError, DecodeError, ValidationError):
         return WantedItem()
     # Of a large request, no more is decoded than a name.
-    if method != "tools/call" or not item.startswith((_USE, OPEN)) or type(params) is LargeObject:
+    if method != "tools/call" or not item.startswith((_USE, OPEN_TOOLBOX)) or type(params) is LargeObject:
         return WantedItem(item=item)
     try:
         arguments = _read_arguments(params["arguments"])
     except (KeyError, DecodeError, ValidationError):
         return WantedItem(item=item)
-    if item == OPEN:
+    if item == OPEN_TOOLBOX:
         return WantedItem(arguments.toolbox_name, item=item)
     wanted = arguments.tool
     if isinstance(wanted, _WantedTool):

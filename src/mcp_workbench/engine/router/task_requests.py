@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.downstream.pool import Pool
-from mcp_workbench.engine.downstream.server_subscriptions import TASKS, ServerSubscriptions
+from mcp_workbench.engine.downstream.server_subscriptions import TASK_IDS, ServerSubscriptions
 from mcp_workbench.engine.downstream.sharing import declared_capabilities
 from mcp_workbench.engine.face.base import Params, unsupported
 from mcp_workbench.engine.face.decisions import Forward, Load
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # A report on a task holds what this request would return, so both are decided alike.
 GET: Final = "tasks/get"
-METHOD: Final = "tasks/list"
+TASKS_LIST: Final = "tasks/list"
 # The time for one server's page, including its start: a server that hangs must not hold back the tasks of all others.
 PAGE_PATIENCE: Final = 10.0
 # The maximum number of tasks on one page of one server, because we record their ids. Servers can use more pages.
@@ -206,7 +206,7 @@ class TaskRequests:
 
 async def _end_all(kept: list[TaskSubscription]) -> None:
     for each in kept:
-        await each.subscriptions.unsubscribe(each.own, each, TASKS)
+        await each.subscriptions.unsubscribe(each.own, each, TASK_IDS)
 
 
 # `tasks/list` of 2025-11-25 with several servers: one page combines a page of each server that lists its tasks.
@@ -282,7 +282,7 @@ class TaskLists:
             if self._steps is None:
                 await work()
             else:
-                await self._steps.run(call, METHOD, entry, "", b"{" + members, work)
+                await self._steps.run(call, TASKS_LIST, entry, "", b"{" + members, work)
         except WorkbenchError as error:
             return error
         return pages[0] if pages else None
@@ -291,7 +291,7 @@ class TaskLists:
         try:
             async with asyncio.timeout(PAGE_PATIENCE):
                 connection = await self._connections.ready(entry, call)
-                result = await connection.traffic.ask_as_era(METHOD, members)
+                result = await connection.traffic.ask_as_era(TASKS_LIST, members)
         except TimeoutError:
             raise DownstreamError(f"the server did not list its tasks within {PAGE_PATIENCE:g} s") from None
         try:

@@ -1,7 +1,7 @@
 """Which backend starts a server, and what to say where none can.
 
-A new way to enforce sandboxes is a class with the interface `Backend`, and an entry in `_BACKENDS`: the first that can
-enforce all of a sandbox is used, so the cheapest comes first.
+A new way to enforce sandboxes is a class with the interface `Backend`, and an entry in `_BACKENDS_OF_PLATFORMS`: the
+first that can enforce all of a sandbox is used, so the cheapest comes first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mcp_workbench.engine.sandbox.seatbelt_backend import SeatbeltBackend
 from mcp_workbench.engine.sandbox.thread_backend import ThreadBackend
 from mcp_workbench.errors import DownstreamError
 
-_BACKENDS: Final[dict[str, tuple[Backend, ...]]] = {"darwin": (SeatbeltBackend(),)}
-_ELSEWHERE: Final[tuple[Backend, ...]] = (ThreadBackend(), BwrapBackend())
+_BACKENDS_OF_PLATFORMS: Final[dict[str, tuple[Backend, ...]]] = {"darwin": (SeatbeltBackend(),)}
+_OTHER_BACKENDS: Final[tuple[Backend, ...]] = (ThreadBackend(), BwrapBackend())
 
 
 class Chosen(NamedTuple):
@@ -37,7 +37,7 @@ def choose(sandbox: Sandbox, machine: Capabilities, platform: str = sys.platform
         # Podman first: it needs no daemon that runs as root.
         known: tuple[Backend, ...] = tuple(map(ContainerBackend, ("podman", "docker")))
     else:
-        known = _BACKENDS.get(platform, _ELSEWHERE)
+        known = _BACKENDS_OF_PLATFORMS.get(platform, _OTHER_BACKENDS)
     asked = [each for each in known if sandbox.backend in ("auto", each.name)]
     if not asked:
         raise DownstreamError(
@@ -74,11 +74,11 @@ NO_ENGINE: Final = (
     "install Podman (`apt install podman`, `dnf install podman`), or start Docker (`sudo systemctl start docker`) and "
     "become a member of its group; or remove `image` and run the program itself"
 )
-HINT: Final = (
+WEAKER_HINT: Final = (
     'ask for less, such as `"sandbox": "guard"`, or start it without what is missing: `"sandbox": {"profile": …, '
     '"bestEffort": true}`'
 )
-NOT_INSTALLED: Final = "bwrap is not installed"
+NO_BWRAP: Final = "bwrap is not installed"
 # What the kernel and AppArmor say where users may not have namespaces.
 _NO_NAMESPACES: Final = ("Permission denied", "Operation not permitted", "No permissions to create", "user namespace")
 _APPARMOR: Final = (
@@ -90,8 +90,8 @@ _APPARMOR: Final = (
 
 def _hint(troubles: Sequence[str]) -> str:
     said = "; ".join(troubles)
-    if NOT_INSTALLED in said:
-        return f"install it (`apt install bubblewrap`, `dnf install bubblewrap`), or {HINT}"
+    if NO_BWRAP in said:
+        return f"install it (`apt install bubblewrap`, `dnf install bubblewrap`), or {WEAKER_HINT}"
     if any(each in said for each in _NO_NAMESPACES):
-        return _APPARMOR + HINT
-    return HINT
+        return _APPARMOR + WEAKER_HINT
+    return WEAKER_HINT

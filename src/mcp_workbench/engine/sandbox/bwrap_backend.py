@@ -19,7 +19,7 @@ from mcp_workbench.engine.sandbox.thread_backend import families_of, is_in, make
 from mcp_workbench.engine.transport import landlock, seccomp
 from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Companion, Confinement, Launch
 
-PROGRAM: Final = "bwrap"
+BWRAP: Final = "bwrap"
 # What root needs to be root in a user namespace, where it has no capabilities: SETFCAP.
 _MAPPING_ROOT: Final = frozenset({31})
 # The first kernel that counts the processes of a user namespace by themselves.
@@ -126,7 +126,7 @@ def _launch(sandbox: Sandbox, refused: OnRefused, undoing: contextlib.ExitStack)
 def _program() -> str:
     import shutil
 
-    return shutil.which(PROGRAM) or PROGRAM
+    return shutil.which(BWRAP) or BWRAP
 
 
 def interpreter_files(python: str) -> list[str]:
@@ -156,7 +156,7 @@ def files_of(sandbox: Sandbox) -> list[str]:
     # Read-only, as with Landlock: the kernel's settings in it belong to root, who needs no capability to change them.
     words += ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for path in sandbox.write:
-        if path.startswith("/dev/") and not is_in(path, _DEVICES) and os.path.realpath(path) == path:
+        if path.startswith("/dev/") and not is_in(path, _BWRAP_DEVICES) and os.path.realpath(path) == path:
             words += ("--dev-bind-try", path, path)
     for path in sandbox.unix_sockets:
         if not is_in(path, mounts):
@@ -204,7 +204,7 @@ def kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bo
 
 
 # What `bwrap` has in its own `/dev`.
-_DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty shm pts fd".split())
+_BWRAP_DEVICES: Final = tuple(f"/dev/{name}" for name in "null zero full random urandom tty shm pts fd".split())
 
 
 def _limit_of_processes(sandbox: Sandbox) -> int | None:
@@ -233,7 +233,7 @@ def why_not(seconds: float = 5.0) -> str | None:
     import shutil
     import subprocess
 
-    program = shutil.which(PROGRAM)
+    program = shutil.which(BWRAP)
     if program is None:
         return "bwrap is not installed"
     words = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--ro-bind", "/", "/")

@@ -14,7 +14,7 @@ from mcp_workbench.engine.sandbox.sandbox import FoundPath, Machine
 
 # Folders that are created, empty, where they do not exist yet: what is not there cannot be kept read-only.
 _CREATED: Final = (".vscode", ".idea", ".claude", ".cursor")
-_KEPT: Final = (*_CREATED, ".husky", ".mcp.json", "workbench-config.json", "workbench.lock")
+_KEPT_NAMES: Final = (*_CREATED, ".husky", ".mcp.json", "workbench-config.json", "workbench.lock")
 # Says where git finds hooks and settings instead; a repository of its own has none, and git takes one with this content
 # as if there were none.
 COMMON_FOLDER: Final = "commondir"
@@ -51,7 +51,7 @@ def carve_outs(machine: Machine, writable: Iterable[str], named: Collection[str]
 
 def _in_project(machine: Machine, project: str) -> tuple[list[str], list[str]]:
     """What is there and stays read-only, and what is to be created for it."""
-    found = [os.path.join(project, name) for name in _KEPT]
+    found = [os.path.join(project, name) for name in _KEPT_NAMES]
     found = [path for path in found if _itself(machine, path) is not None]
     repository = os.path.join(project, ".git")
     git = _itself(machine, repository)

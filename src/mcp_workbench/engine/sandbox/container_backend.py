@@ -27,7 +27,7 @@ from mcp_workbench.engine.transport.confinement import UNCONFINED, Launch
 from mcp_workbench.errors import DownstreamError
 
 # Containers of this user's workbenches on this machine, for the one that finds them left over.
-LABEL: Final = "mcp-workbench"
+CONTAINER_LABEL: Final = "mcp-workbench"
 # What the engines' own programs need of our environment, besides what is harmless.
 CLIENT_VARIABLES: Final = (
     *("DOCKER_*", "CONTAINER*", "CONTAINERS_*", "STORAGE_*", "REGISTRY_AUTH_FILE", "DBUS_SESSION_BUS_ADDRESS"),
@@ -218,7 +218,7 @@ def _label() -> str:
         parts.append(file.read())
     with contextlib.suppress(OSError):
         parts.append(os.readlink("/proc/self/ns/pid"))
-    return f"{LABEL}={hashlib.sha256(':'.join(parts).encode()).hexdigest()[:16]}"
+    return f"{CONTAINER_LABEL}={hashlib.sha256(':'.join(parts).encode()).hexdigest()[:16]}"
 
 
 class ContainerRemover:

@@ -26,7 +26,7 @@ _HAS_WORK_TREE: Final = re.compile(rb"^\s*(?:\[core\]\s*)?worktree\s*=", re.IGNO
 _MAX_SETTINGS_BYTES: Final = 1 << 20
 # Tells folders of ours from those of the user. An extended attribute leaves a folder empty; where the file system has
 # none, it stays.
-_MARK: Final = "user.mcp-workbench.created"
+_CREATED_ATTRIBUTE: Final = "user.mcp-workbench.created"
 # Another one may remove it while we take hold of it, which takes it an instant.
 _MAX_HOLD_ATTEMPTS: Final = 5
 _ATTEMPT_PAUSE: Final = 0.01
@@ -78,7 +78,7 @@ def _is_at(path: str, descriptor: int) -> bool:
 def _is_ours(path: str, descriptor: int) -> bool:
     mode = os.fstat(descriptor).st_mode
     if os.path.basename(path) != COMMON_FOLDER:
-        return stat.S_ISDIR(mode) and _MARK in os.listxattr(descriptor)
+        return stat.S_ISDIR(mode) and _CREATED_ATTRIBUTE in os.listxattr(descriptor)
     return stat.S_ISREG(mode) and os.read(descriptor, len(COMMON_FOLDER_ITSELF) + 1) == COMMON_FOLDER_ITSELF
 
 
@@ -90,7 +90,7 @@ def _create(path: str) -> bool:
         return _create_common_folder(path, folder)
     os.mkdir(path)
     with contextlib.suppress(OSError):
-        os.setxattr(path, _MARK, b"", follow_symlinks=False)
+        os.setxattr(path, _CREATED_ATTRIBUTE, b"", follow_symlinks=False)
     return True
 
 

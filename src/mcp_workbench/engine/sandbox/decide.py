@@ -27,7 +27,7 @@ _OF_THE_USER: Final = (
     *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
 )
 # What lets package runners do without the network, where they have what they need.
-_OFFLINE: Final = {"npm_config_offline": "true", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+_OFFLINE_VARIABLES: Final = {"npm_config_offline": "true", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
 NPM_REGISTRY: Final = ".".join(("registry", "npmjs", "org"))
 
 
@@ -317,7 +317,7 @@ def _with_proxy(environment: dict[str, str], network: Network) -> dict[str, str]
 
 def _environment(program: ServerProgram, home: str | None, temporary: str, *, is_offline: bool) -> dict[str, str]:
     given = {name: value for name, value in program.environment.items() if name not in _OF_THE_USER}
-    ours = {**dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary), **(_OFFLINE if is_offline else {})}
+    ours = {**dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary), **(_OFFLINE_VARIABLES if is_offline else {})}
     if home is not None:
         # Code in a folder that cannot be written would be compiled at every start.
         ours |= {"HOME": home, "PYTHONPYCACHEPREFIX": os.path.join(home, ".cache", "pycache")}

@@ -14,7 +14,7 @@ _DENIAL: Final = re.compile(
 )
 # How it looks where what is not granted is not there at all.
 _HIDDEN: Final = re.compile(r"ENOENT|No such file or directory|FileNotFoundError|not found", re.IGNORECASE)
-_PATH: Final = re.compile(r"""['"`‘]?(/[^'"`’:,;()\[\]{}<>\n]+)""")
+_QUOTED_PATH: Final = re.compile(r"""['"`‘]?(/[^'"`’:,;()\[\]{}<>\n]+)""")
 _NETWORK: Final = re.compile(
     r"EAI_AGAIN|ENOTFOUND|ENETUNREACH|getaddrinfo|name resolution|Could not resolve|ENOTCACHED|"
     r"only-if-cached|only be read from the cache|Network connectivity is disabled|offline",
@@ -34,7 +34,7 @@ _TAKEN_BY_GUARD: Final = re.compile(
 )
 _NOT_PERMITTED: Final = re.compile(r"\bEPERM\b|not permitted|permission denied|prevent", re.IGNORECASE)
 _RAN_IN: Final = "it ran in the sandbox `"
-_BETWEEN: Final = "; "
+_CLAUSE_SEPARATOR: Final = "; "
 _MAX_PATHS: Final = 3
 _MAX_HOSTS: Final = 3
 
@@ -58,7 +58,7 @@ def _paths(said: str, about: re.Pattern[str]) -> list[str]:
     found: dict[str, None] = {}
     for line in said.splitlines():
         if about.search(line):
-            for path in _PATH.findall(line):
+            for path in _QUOTED_PATH.findall(line):
                 found[path.rstrip(" .'\"")] = None
     return list(found)
 
@@ -93,7 +93,7 @@ def explanation(
         told.append(f"it has no network: `mcp-workbench doctor --sandbox prepare {label}` installs a package once")
     if sandbox.memory is not None and _MEMORY.search(said):
         told.append(f"each of its processes may use {sandbox.memory >> 20} MiB")
-    return _BETWEEN.join((*told, f"try `mcp-workbench doctor --sandbox try {label}`"))
+    return _CLAUSE_SEPARATOR.join((*told, f"try `mcp-workbench doctor --sandbox try {label}`"))
 
 
 def _is_refused_by_guard(line: str) -> bool:
@@ -102,5 +102,5 @@ def _is_refused_by_guard(line: str) -> bool:
 
 def denied(explained: str) -> str:
     """What such an explanation names, without the sandbox and the advice to try others; empty if it names nothing."""
-    ran_in, *named = explained.split(_BETWEEN)
-    return _BETWEEN.join(named[:-1]) if ran_in.startswith(_RAN_IN) and ran_in.endswith("`") else ""
+    ran_in, *named = explained.split(_CLAUSE_SEPARATOR)
+    return _CLAUSE_SEPARATOR.join(named[:-1]) if ran_in.startswith(_RAN_IN) and ran_in.endswith("`") else ""

@@ -42,7 +42,7 @@ _CHUNK_BYTES: Final = 64 * 1024
 _ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
 _STATUSES: Final = {400: "Bad Request", 403: "Forbidden", 502: "Bad Gateway", 503: "Service Unavailable"}
 # For one hop alone, and so for us; a connection carries one request.
-_DROPPED: Final = (b"proxy-connection:", b"proxy-authorization:", b"connection:", b"keep-alive:", b"host:")
+_HOP_HEADERS: Final = (b"proxy-connection:", b"proxy-authorization:", b"connection:", b"keep-alive:", b"host:")
 
 
 class EgressTarget(NamedTuple):
@@ -231,7 +231,7 @@ def read_target(head: bytes) -> EgressTarget:
     if parts.scheme != "http":
         raise _ProxyAnswer(400, "only `http://` addresses, and `CONNECT` for all others")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    kept = [each for each in lines if not each.lower().startswith(_DROPPED)]
+    kept = [each for each in lines if not each.lower().startswith(_HOP_HEADERS)]
     netloc = parts.netloc.rpartition("@")[2].encode("ascii")
     request = b" ".join((method, path.encode("ascii"), version))
     return EgressTarget(

@@ -13,10 +13,10 @@ from typing import Final
 
 from mcp_workbench.engine.config.host_names import HostName, normal, parse_host
 from mcp_workbench.engine.sandbox.sandbox import RefusedHost
-from mcp_workbench.engine.transport.http.client.reach import WORDS, Reach, reach_of_host, reach_of_ip
+from mcp_workbench.engine.transport.http.client.reach import REACH_WORDS, Reach, reach_of_host, reach_of_ip
 
 _USUAL_PORTS: Final = (80, 443)
-_LOOPBACK: Final = "localhost"
+_LOCALHOST: Final = "localhost"
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
 
@@ -32,7 +32,7 @@ class EgressRules:
     @property
     def names_this_machine(self) -> bool:
         """Whether something on this machine is listed, which is reached from here and not from the sandbox."""
-        return any(host.name == _LOOPBACK or _reach(host) is Reach.THIS_MACHINE for host in self._hosts)
+        return any(host.name == _LOCALHOST or _reach(host) is Reach.THIS_MACHINE for host in self._hosts)
 
     def refusal(self, host: str, port: int) -> RefusedHost | None:
         """Why a host may not be reached; None if its name, or the address itself, is listed."""
@@ -41,7 +41,7 @@ class EgressRules:
         if address is not None:
             return None if self._lists(address, port) else RefusedHost(f"`{host}` is not in its `network`", entry)
         name = normal(host)
-        if name is None or (reach_of_host(host) is not None and name != _LOOPBACK):
+        if name is None or (reach_of_host(host) is not None and name != _LOCALHOST):
             # Addresses in other spellings, such as 127.1 and 0x7f000001, too.
             return RefusedHost("that is not the name of a host")
         matching = [each for each in self._hosts if _matches(each, name)]
@@ -54,10 +54,12 @@ class EgressRules:
     def address_refusal(self, host: str, port: int, address: str) -> RefusedHost | None:
         """Why an address of a host that is listed may not be reached."""
         reach = reach_of_ip(address)
-        is_loopback = reach is Reach.THIS_MACHINE and normal(host) == _LOOPBACK
+        is_loopback = reach is Reach.THIS_MACHINE and normal(host) == _LOCALHOST
         if reach is Reach.PUBLIC or is_loopback or self._lists(ip_address(address), port):
             return None
-        return RefusedHost(f"`{host}` leads to `{address}` {WORDS[reach]}, which is not in its `network`", address)
+        return RefusedHost(
+            f"`{host}` leads to `{address}` {REACH_WORDS[reach]}, which is not in its `network`", address
+        )
 
     def _lists(self, address: IPv4Address | IPv6Address, port: int) -> bool:
         return any(

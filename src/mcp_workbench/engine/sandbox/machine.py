@@ -38,9 +38,11 @@ _SYSTEM: Final = {
         "/Applications",
     ),
 }
-_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_HARMLESS_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 # What does not move while a machine runs: where names are resolved does.
-_LASTING: Final = frozenset((*_SYSTEM["linux"][:11], "/dev/fd")) | frozenset(_SYSTEM["darwin"]) | frozenset(_DEVICES)
+_LASTING_PATHS: Final = (
+    frozenset((*_SYSTEM["linux"][:11], "/dev/fd")) | frozenset(_SYSTEM["darwin"]) | frozenset(_HARMLESS_DEVICES)
+)
 # More than any path has, with its links.
 _MAX_STEPS: Final = 10_000
 # Of a folder that is granted, to find the repositories in it.
@@ -100,7 +102,7 @@ def _looking() -> Callable[[str], FoundPath | None]:
             return _lasting[path]
         if path not in seen:
             seen[path] = found = look(path)
-            if found is not None and path in _LASTING:
+            if found is not None and path in _LASTING_PATHS:
                 _lasting[path] = found
         return seen[path]
 
@@ -153,7 +155,7 @@ def this_machine(home: str) -> Machine:
         protected=tuple(protected),
         look=_looking(),
         system=_SYSTEM.get(sys.platform, ()),
-        devices=_DEVICES,
+        devices=_HARMLESS_DEVICES,
         repositories=_repositories_in,
     )
 

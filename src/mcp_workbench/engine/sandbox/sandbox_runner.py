@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Final
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 from mcp_workbench.engine.sandbox.server_sandbox import enforce
 from mcp_workbench.engine.transport.confinement import CannotConfine, Launch, start_confined
-from mcp_workbench.engine.transport.processes import MARK, ProcessTable
+from mcp_workbench.engine.transport.processes import PROCESS_MARK_VARIABLE, ProcessTable
 
 if TYPE_CHECKING:
     import subprocess
@@ -79,7 +79,7 @@ class SandboxRunner:
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**sandbox.environment, MARK: self._mark},
+            env={**sandbox.environment, PROCESS_MARK_VARIABLE: self._mark},
             cwd=sandbox.folder,
             pass_fds=launch.descriptors,
             start_new_session=True,

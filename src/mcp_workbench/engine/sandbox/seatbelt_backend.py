@@ -10,7 +10,7 @@ from mcp_workbench.engine.sandbox.sandbox import Capabilities, OnRefused, Sandbo
 from mcp_workbench.engine.sandbox.thread_backend import make_private_folders
 from mcp_workbench.engine.transport.confinement import UNCONFINED, Launch
 
-PROGRAM = "/usr/bin/sandbox-exec"
+SANDBOX_EXEC = "/usr/bin/sandbox-exec"
 
 
 class SeatbeltBackend:
@@ -33,7 +33,7 @@ class SeatbeltBackend:
         make_private_folders(sandbox)
         if sandbox.profile == "off":
             return Launch(UNCONFINED)
-        return Launch(UNCONFINED, (PROGRAM, "-p", profile_text(sandbox), *limiting(sandbox)))
+        return Launch(UNCONFINED, (SANDBOX_EXEC, "-p", profile_text(sandbox), *limiting(sandbox)))
 
 
 def profile_text(sandbox: Sandbox) -> str:

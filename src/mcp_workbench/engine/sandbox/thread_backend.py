@@ -14,7 +14,7 @@ from mcp_workbench.engine.sandbox.sandbox import Capabilities, OnRefused, Sandbo
 from mcp_workbench.engine.transport import seccomp
 from mcp_workbench.engine.transport.confinement import GUARDED, UNCONFINED, Confinement, Launch, missing
 
-_FAMILIES: Final = frozenset({seccomp.AF_NETLINK})
+_NETLINK_ALONE: Final = frozenset({seccomp.AF_NETLINK})
 _INTERNET: Final = frozenset({seccomp.AF_INET, seccomp.AF_INET6})
 
 
@@ -59,7 +59,7 @@ def families_of(sandbox: Sandbox) -> frozenset[int] | None:
     """The families of sockets that it can create; None: all."""
     if not sandbox.limits_files:
         return None
-    families = _FAMILIES
+    families = _NETLINK_ALONE
     if sandbox.network != "none":
         families |= _INTERNET
     if sandbox.unix_sockets:

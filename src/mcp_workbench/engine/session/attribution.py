@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, decode_object, decode_string, encode
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS, decode_object, decode_string, encode
 from mcp_workbench.engine.protocol.results import may_mention
 from mcp_workbench.engine.session.questions import BadQuestion, unreadable
 
@@ -43,9 +43,9 @@ def noted_by(record: EventRecorder | None, client: AskedClient, label: str) -> C
     if record is None:
         return None
     # Imported here because it is only needed with an audit, which has loaded it already.
-    from mcp_workbench.engine.steps import LOCAL
+    from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 
-    who = client.view.principal or LOCAL
+    who = client.view.principal or LOCAL_PRINCIPAL
     info = client.client_info.decode(errors="replace")
     asked: dict[str, str] = {"principal": who, "peer": client.peer, "client": info, "server": label}
     return lambda method: record("question", **asked, method=method, decision="passed")
@@ -81,7 +81,7 @@ class Attribution:
             return params
         try:
             members = decode_object(params)
-        except UNREADABLE:
+        except READING_ERRORS:
             raise unreadable() from None
         ask(self, members)
         if self._note is not None:
@@ -95,7 +95,7 @@ class Attribution:
             requests = decode_object(members["inputRequests"])
             for key, request in requests.items():
                 requests[key] = self._request(request)
-        except UNREADABLE:
+        except READING_ERRORS:
             if may_mention(result, "inputRequests"):
                 raise unreadable() from None
             return result
@@ -112,7 +112,7 @@ class Attribution:
         except (ValidationError, KeyError):
             # It names no page.
             return data
-        except UNREADABLE:
+        except READING_ERRORS:
             raise unreadable() from None
         return Raw(encode({**members, "elicitations": pages}))
 
@@ -152,7 +152,7 @@ class Attribution:
             members["includeContext"] = Raw(b'"thisServer"' if self._is_alone else b'"none"')
         try:
             meta = decode_object(members["_meta"]) if "_meta" in members else {}
-        except UNREADABLE:
+        except READING_ERRORS:
             meta = {}
         members["_meta"] = Raw(encode({**meta, SERVER_META: Raw(encode(self._label))}))
 
@@ -191,5 +191,5 @@ def check_page(url: str) -> None:
 def _text(raw: Raw | None) -> str:
     try:
         return "" if raw is None else decode_string(raw)
-    except UNREADABLE:
+    except READING_ERRORS:
         return ""

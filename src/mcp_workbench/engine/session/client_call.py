@@ -16,7 +16,7 @@ from mcp_workbench.engine.downstream.sharing import Caller
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.face.wording import error_result, failure_text, with_notice, with_restart
 from mcp_workbench.engine.jsonrpc import messages
-from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, REFUSED, ErrorObject, Part, read_error
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, REFUSED_FORMAT, ErrorObject, Part, read_error
 from mcp_workbench.engine.protocol.constants import (
     ANSWERS_INPUT_REQUIRED,
     HEADER_MISMATCH,
@@ -28,7 +28,7 @@ from mcp_workbench.engine.protocol.constants import (
 from mcp_workbench.engine.protocol.logging_levels import is_severe as is_severe
 from mcp_workbench.engine.protocol.results import (
     ASKING,
-    IS_ERROR,
+    IS_ERROR_KEY,
     error_for_client,
     is_ordinary,
     legacy_result,
@@ -64,9 +64,9 @@ log = logging.getLogger(__name__)
 # protocol version. A model could do nothing with them.
 CODES_FOR_CLIENTS: Final = STATELESS_CODES | {URL_ELICITATION_REQUIRED}
 # The types of results that are not final.
-UNFINISHED: Final = frozenset({ASKING, "task"})
+UNFINISHED_TYPES: Final = frozenset({ASKING, "task"})
 # What a server names that can only make a call as a task.
-TASKS: Final = b"io.modelcontextprotocol/tasks"
+TASKS_EXTENSION_BYTES: Final = b"io.modelcontextprotocol/tasks"
 # Larger results are searched in a thread.
 LARGE_RESULT: Final = 4 << 20
 # Requests whose response may hold the result of a call that became a task.
@@ -165,7 +165,7 @@ class ClientCall(Struct, eq=False):
                     self.is_success = True
                     self.emit("result", traffic.result_head, written[1:])
                     return
-            elif not (traffic.takes_retries or "task" in self.params or written.partition(IS_ERROR)[1]):
+            elif not (traffic.takes_retries or "task" in self.params or written.partition(IS_ERROR_KEY)[1]):
                 self.is_success = True
                 self.emit("result", written)
                 return
@@ -276,7 +276,11 @@ class ClientCall(Struct, eq=False):
         """Whether the server refused a call because it can only be made as a task, and it is made as one now."""
         if error.code != MISSING_CLIENT_CAPABILITY or self.method != "tools/call" or self.route.is_task:
             return False
-        if self.route.decision is None or not isinstance(error.data, Raw) or TASKS not in bytes(error.data):
+        if (
+            self.route.decision is None
+            or not isinstance(error.data, Raw)
+            or TASKS_EXTENSION_BYTES not in bytes(error.data)
+        ):
             return False
         self.session.router.run_refused_as_task(self)
         return True
@@ -442,7 +446,7 @@ class ClientCall(Struct, eq=False):
                 self.session.router.start_for(self, self._finish_large(result, info))
                 return
             kind, is_escaped = type_and_spelling(result)
-            if is_about_task or kind in UNFINISHED:
+            if is_about_task or kind in UNFINISHED_TYPES:
                 try:
                     result = self._with_question_or_task(result, kind)
                 except BadQuestion as error:
@@ -469,7 +473,7 @@ class ClientCall(Struct, eq=False):
         """Like `finish_result`, but in a thread, because all of a large result is searched."""
         kind, is_escaped = await asyncio.to_thread(type_and_spelling, result)
         try:
-            if self.method in self.revision.task_methods or kind in UNFINISHED:
+            if self.method in self.revision.task_methods or kind in UNFINISHED_TYPES:
                 result = self._with_question_or_task(result, kind)
         except BadQuestion as error:
             self.on_failure(DownstreamError(f"the server's question cannot be asked: {error}"))
@@ -501,7 +505,7 @@ class ClientCall(Struct, eq=False):
 
         info, peer = self.introduction
         client = whose(info, self.view.principal, peer)
-        log.info(REFUSED, client, self.method[:100], self.id[:100].decode(errors="replace"), code, message)
+        log.info(REFUSED_FORMAT, client, self.method[:100], self.id[:100].decode(errors="replace"), code, message)
 
     def refuse(self, denial: Denial) -> None:
         """Answer a call that a step has denied. If the face shows errors to agents, the answer is a result."""

@@ -224,10 +224,10 @@ def _removed(session: Session, call: ClientCall, params: Params) -> None:
 def find(call: ClientCall) -> Method:
     if call.method in call.revision.removed_methods:
         return _removed
-    return TABLE.get(call.method, _relay)
+    return METHOD_HANDLERS.get(call.method, _relay)
 
 
-TABLE: Final[dict[str, Method]] = {
+METHOD_HANDLERS: Final[dict[str, Method]] = {
     "tools/call": lambda session, call, params: session.router.call_tool(call, params),
     "tools/list": _list("tools"),
     "prompts/list": _list("prompts"),

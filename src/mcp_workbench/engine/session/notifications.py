@@ -16,7 +16,7 @@ from msgspec.json import Decoder
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import decode_object
 from mcp_workbench.engine.protocol.constants import SUBSCRIPTION_ID
-from mcp_workbench.engine.protocol.results import COMPLETE
+from mcp_workbench.engine.protocol.results import COMPLETE_TYPE
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.router.subscriptions import Subscription
@@ -118,7 +118,7 @@ class ListenStream:
     def close(self) -> None:
         """End the stream as the specification asks, with the response to the request that opened it."""
         # The stream was opened by a request, and JSON-RPC requires a response to it.
-        result = b"{%b,%b}" % (COMPLETE, b'"_meta":' + messages.encode(self._stamp))
+        result = b"{%b,%b}" % (COMPLETE_TYPE, b'"_meta":' + messages.encode(self._stamp))
         self._send(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (self.id, result), None)
         self.end()
 

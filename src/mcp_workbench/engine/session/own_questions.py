@@ -20,7 +20,7 @@ from mcp_workbench.errors import WorkbenchError
 if TYPE_CHECKING:
     from mcp_workbench.engine.session.client_call import ClientCall
 
-_RESULT: Final = b'"result":'
+_RESULT_MEMBER: Final = b'"result":'
 
 _Answer = asyncio.Future[Raw | bytes | None]
 
@@ -47,7 +47,7 @@ class _OwnAsker:
         self._answer = answer
 
     def answer(self, id: bytes, payload: bytes) -> None:
-        _settle(self._answer, payload.removeprefix(_RESULT) if payload.startswith(_RESULT) else None)
+        _settle(self._answer, payload.removeprefix(_RESULT_MEMBER) if payload.startswith(_RESULT_MEMBER) else None)
 
 
 class OwnQuestions:

@@ -18,7 +18,7 @@ from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    UNREADABLE,
+    READING_ERRORS,
     decode_object,
     decode_string,
 )
@@ -152,7 +152,7 @@ class Questions:
             fields = decode_object(params)
             # The client's token is the id of the question.
             question = self._pending.find(int(bytes(fields[PROGRESS_TOKEN])))
-        except (*UNREADABLE, KeyError):
+        except (*READING_ERRORS, KeyError):
             return
         if isinstance(question, Question) and question.progress_token is not None:
             fields[PROGRESS_TOKEN] = question.progress_token
@@ -218,7 +218,7 @@ def mode_of(elicitation: dict[str, Raw]) -> str:
     """`form` for a form to fill in, `url` for a page to visit."""
     try:
         return "url" if decode_string(elicitation.get("mode", b"null")) == "url" else "form"
-    except UNREADABLE:
+    except READING_ERRORS:
         return "form"
 
 
@@ -226,7 +226,7 @@ def members_of(value: Raw | None) -> dict[str, Raw]:
     """The members of an object; empty for anything else."""
     try:
         return {} if value is None else decode_object(value)
-    except UNREADABLE:
+    except READING_ERRORS:
         return {}
 
 
@@ -235,7 +235,7 @@ def _with_own_token(question: Question, id: int, params: Raw) -> Raw:
         fields = decode_object(params)
         meta = decode_object(fields["_meta"])
         question.progress_token = Raw(bytes(meta[PROGRESS_TOKEN]))
-    except (*UNREADABLE, KeyError):
+    except (*READING_ERRORS, KeyError):
         return params
     meta[PROGRESS_TOKEN] = Raw(b"%d" % id)
     fields["_meta"] = Raw(messages.encode(meta))

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
     from mcp_workbench.engine.session.client_call import ClientCall
 
-_RESULT: Final = b'"result":'
-_ERROR: Final = b'"error":'
-_ENDED: Final = Raw(b'{"reason":"the call has ended"}')
+_RESULT_MEMBER: Final = b'"result":'
+_ERROR_MEMBER: Final = b'"error":'
+_CALL_ENDED: Final = Raw(b'{"reason":"the call has ended"}')
 
 
 class _AskedInput(Struct):
@@ -63,10 +63,10 @@ class _Asker:
         waiting = self.answers[id]
         if waiting.done():
             return
-        if payload.startswith(_RESULT):
-            waiting.set_result(Raw(payload.removeprefix(_RESULT)))
+        if payload.startswith(_RESULT_MEMBER):
+            waiting.set_result(Raw(payload.removeprefix(_RESULT_MEMBER)))
         else:
-            why = read_error(Raw(payload.removeprefix(_ERROR))).message
+            why = read_error(Raw(payload.removeprefix(_ERROR_MEMBER))).message
             waiting.set_exception(DownstreamError(f"the server's question was not answered: {why}"))
 
     def notify(self, method: str, params: bytes | None = None) -> None:
@@ -101,7 +101,7 @@ async def answers_to(call: ClientCall, asked: ClientCall, needed: InputNeeded) -
         call.note_question(False)
         for id, waiting in asker.answers.items():
             if not waiting.done():
-                asked.relay_cancel(traffic, id, _ENDED)
+                asked.relay_cancel(traffic, id, _CALL_ENDED)
             # An exception that nobody looks at would be logged.
             elif not waiting.cancelled():
                 waiting.exception()

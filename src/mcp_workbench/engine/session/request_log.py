@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Raw, field
 
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, Part, decode_string
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS, Part, decode_string
 from mcp_workbench.engine.session.client_call import ClientCall
 from mcp_workbench.engine.session.client_name import whose
 from mcp_workbench.engine.session.session import MAX_LOGGED_LENGTH, Session
@@ -20,7 +20,7 @@ from mcp_workbench.engine.steps import call_id
 log = logging.getLogger(__name__)
 
 # The members of params that name what is asked for.
-NAMED_BY: Final = ("name", "uri")
+NAMING_PARAMS: Final = ("name", "uri")
 
 
 class LoggedSession(Session, eq=False):
@@ -30,7 +30,7 @@ class LoggedSession(Session, eq=False):
     arrived: dict[bytes, float] = field(default_factory=dict)
 
     def on_request(self, id: bytes, method: str, params: dict[str, Raw]) -> None:
-        named = next((f" `{_text(params[key])}`" for key in NAMED_BY if key in params), "")
+        named = next((f" `{_text(params[key])}`" for key in NAMING_PARAMS if key in params), "")
         log.debug("[%s] → %s%s (id %s)", self.whose, method[:MAX_LOGGED_LENGTH], named, _id(id))
         self.arrived.setdefault(id, time.monotonic())
         super().on_request(id, method, params)
@@ -57,5 +57,5 @@ def _id(id: bytes) -> str:
 def _text(raw: Raw) -> str:
     try:
         return decode_string(raw)[:MAX_LOGGED_LENGTH]
-    except UNREADABLE:
+    except READING_ERRORS:
         return "…"

@@ -24,7 +24,7 @@ from mcp_workbench.engine.jsonrpc.messages import (
     LARGE_REQUEST,
     NOT_A_MESSAGE,
     OTHER_VERSION,
-    REFUSED,
+    REFUSED_FORMAT,
     Envelope,
     LargeObject,
     Malformed,
@@ -477,7 +477,7 @@ class Session(Struct, eq=False):
             # Clients offer a revision to find out whether we speak it.
             level = logging.INFO if code == UNSUPPORTED_PROTOCOL_VERSION else logging.WARNING
             shown = "none" if id is None else id[:MAX_LOGGED_LENGTH].decode(errors="replace")
-            log.log(level, REFUSED, self.whose, what[:MAX_LOGGED_LENGTH], shown, code, message)
+            log.log(level, REFUSED_FORMAT, self.whose, what[:MAX_LOGGED_LENGTH], shown, code, message)
         self._link.send(messages.error_response(id, code, message, data))
 
     def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
@@ -582,7 +582,7 @@ def _why_too_large(method: str, params: LargeObject) -> str | None:
 # decoded and only limited by `maxMessageBytes`.
 # Smaller requests are not looked at.
 assert LARGE_REQUEST <= MAX_NAME_BYTES
-_LIMITS: Final = {
+_PARAM_LIMITS: Final = {
     **dict.fromkeys(("name", "uri", "taskId", "cursor", "level", "ref"), MAX_NAME_BYTES),
     **dict.fromkeys(("notifications", "clientInfo", "protocolVersion"), MAX_OWN_BYTES),
     **dict.fromkeys(("_meta", "capabilities", "requestState"), MAX_META_BYTES),
@@ -593,10 +593,10 @@ def why_too_large(method: str, params: LargeObject) -> str | None:
     """Why a large request is refused, or None."""
     if len(method) > MAX_NAME_BYTES:
         return _text("method", len(method), MAX_NAME_BYTES)
-    for name in params.keys() & _LIMITS.keys():
+    for name in params.keys() & _PARAM_LIMITS.keys():
         size = params.size_of(name)
-        if size > _LIMITS[name]:
-            return _text(name, size, _LIMITS[name])
+        if size > _PARAM_LIMITS[name]:
+            return _text(name, size, _PARAM_LIMITS[name])
     return None
 
 

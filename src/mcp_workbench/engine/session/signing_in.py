@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.session.client_call import ClientCall
 
 # The key under which a modern client answers.
-KEY: Final = "sign-in"
-DECLINED: Final = "the sign-in was declined"
+SIGN_IN_KEY: Final = "sign-in"
+SIGN_IN_DECLINED: Final = "the sign-in was declined"
 
 
 class PendingSignIn(Protocol):
@@ -85,7 +85,7 @@ async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeede
     assert call.route.entry is not None
     principal = call.view.principal
     try:
-        if call.revision.asks_in_results and KEY in members_of(call.params.get("inputResponses")):
+        if call.revision.asks_in_results and SIGN_IN_KEY in members_of(call.params.get("inputResponses")):
             pending = sign_ins.sign_in_under_way(call.route.entry, principal)
             if pending is not None:
                 await pending.wait()
@@ -100,7 +100,7 @@ async def sign_in(call: ClientCall, sign_ins: SignInService, needed: SignInNeede
             _answer_with_page(call, pending, needed)
             return
         if not await _ask_legacy(call, pending, needed):
-            call.on_failure(DownstreamError(f"{needed.message}; {DECLINED}", hint=needed.hint))
+            call.on_failure(DownstreamError(f"{needed.message}; {SIGN_IN_DECLINED}", hint=needed.hint))
             return
     except DownstreamError as error:
         text = needed.message if isinstance(error, SignInNeeded) else f"{needed.message}; {error.message}"
@@ -161,7 +161,7 @@ def _params(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> d
 def _answer_with_page(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> None:
     asked = Raw(messages.encode({"method": "elicitation/create", "params": _params(call, pending, needed)}))
     state = call.session.parking.state_without_parking(call)
-    call.emit("result", input_required({KEY: asked}, state, meta_of(call.session.welcome.info)))
+    call.emit("result", input_required({SIGN_IN_KEY: asked}, state, meta_of(call.session.welcome.info)))
 
 
 async def _ask_legacy(call: ClientCall, pending: PendingSignIn, needed: SignInNeeded) -> bool:

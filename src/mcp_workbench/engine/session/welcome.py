@@ -13,7 +13,7 @@ from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.jsonrpc.messages import encode
 from mcp_workbench.engine.protocol.constants import SERVER_INFO
 from mcp_workbench.engine.protocol.meta import TOO_CAPABLE, canonical
-from mcp_workbench.engine.protocol.results import COMPLETE
+from mcp_workbench.engine.protocol.results import COMPLETE_TYPE
 from mcp_workbench.engine.protocol.revisions import Revision, names
 
 # Lists that depend on the configuration alone rarely change, so a client need only fetch them every few minutes. Lists
@@ -24,8 +24,8 @@ CHANGING_TTL_MS: Final = 0
 # bytes.
 MAX_CLIENT_INFO_BYTES: Final = 16 * 1024
 # What clients show for us, unless the user chose another name.
-OWN_NAME: Final = "mcp-workbench"
-TITLE: Final = "MCP Workbench"
+SHOWN_NAME: Final = "mcp-workbench"
+SHOWN_TITLE: Final = "MCP Workbench"
 
 
 class _Initialize(Struct):
@@ -68,7 +68,7 @@ class Welcome:
 
     def __init__(self, name: str, version: str) -> None:
         # Clients show the title, so a name that the user chose must not be hidden behind ours.
-        title = TITLE if name == OWN_NAME else name
+        title = SHOWN_TITLE if name == SHOWN_NAME else name
         self.info = encode({"name": name, "title": title, "version": version})
         self._stamp = b'"_meta":' + encode({SERVER_INFO: Raw(self.info)})
 
@@ -83,7 +83,7 @@ class Welcome:
 
     def discover_result(self, view: View) -> bytes:
         return b'{%b,"supportedVersions":%b,"capabilities":%b,"instructions":%b,%b,%b}' % (
-            COMPLETE,
+            COMPLETE_TYPE,
             encode(names("modern")),
             self._capabilities(view),
             encode(view.face.instructions(view)),
@@ -98,7 +98,12 @@ class Welcome:
         # Further ones than the face's own are those with a user interface, which servers may change.
         face = view.face
         stable = kind == "tools" and not face.tools_follow_servers and len(definitions) <= len(face.own_names())
-        return b"{%b,%b,%b,%b}" % (COMPLETE, _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS), self._stamp, body)
+        return b"{%b,%b,%b,%b}" % (
+            COMPLETE_TYPE,
+            _cache(STABLE_TTL_MS if stable else CHANGING_TTL_MS),
+            self._stamp,
+            body,
+        )
 
     def _capabilities(self, view: View, tasks: dict[str, object] | None = None) -> bytes:
         declared: dict[str, object] = {

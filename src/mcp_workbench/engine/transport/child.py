@@ -24,7 +24,7 @@ from mcp_workbench.engine.transport.lines import LineFeed
 from mcp_workbench.engine.transport.link import Receiver
 from mcp_workbench.engine.transport.open_files import give_back
 from mcp_workbench.engine.transport.pipes import PipeReader, PipeWriter, describe, widen
-from mcp_workbench.engine.transport.processes import MARK, ProcessTable
+from mcp_workbench.engine.transport.processes import PROCESS_MARK_VARIABLE, ProcessTable
 from mcp_workbench.engine.transport.stderr import StderrRing
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import NO_PROCESSES, SHORTAGE_HINTS, DownstreamError, shortage
@@ -300,7 +300,7 @@ def spawn(
         raise
     table.prepare()
     mark = table.mark()
-    environment = {**env, MARK: mark} if client is None else {**client}
+    environment = {**env, PROCESS_MARK_VARIABLE: mark} if client is None else {**client}
     words = [*launch.wrapper, program, *args] if client is None else [*launch.wrapper, *args]
     if program == OURSELVES:
         # Our own command need not be on PATH: use the running installation.

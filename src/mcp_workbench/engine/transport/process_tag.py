@@ -18,7 +18,7 @@ from typing import Final
 
 IS_LINUX: Final = sys.platform.startswith("linux")
 _FIRST: Final = 10**18
-_SERVERS: Final = 10**6
+_SERVERS_PER_INSTANCE: Final = 10**6
 
 
 class ProcessTag:
@@ -30,10 +30,10 @@ class ProcessTag:
     @property
     def prefix(self) -> str:
         """The common prefix of the tags of all servers, as shown in `/proc/PID/limits`."""
-        return f" {_FIRST // _SERVERS + self._instance}"
+        return f" {_FIRST // _SERVERS_PER_INSTANCE + self._instance}"
 
     def number(self, server: int) -> int:
-        return _FIRST + self._instance * _SERVERS + server % _SERVERS
+        return _FIRST + self._instance * _SERVERS_PER_INSTANCE + server % _SERVERS_PER_INSTANCE
 
     def is_on(self, pid: int, server: int) -> bool:
         """Whether this process descends from that server."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mcp_workbench.engine.transport.process_tag import ProcessTag
 
-MARK: Final = "MCP_WORKBENCH_PROCESS"
+PROCESS_MARK_VARIABLE: Final = "MCP_WORKBENCH_PROCESS"
 # How long killed processes may take to end.
 STRAYS_TIMEOUT: Final = 1.0
 IS_LINUX: Final = sys.platform.startswith("linux")
@@ -94,7 +94,7 @@ class ProcessTable:
             self._start_guardian()
 
     def mark(self) -> str:
-        """A unique value for `MARK` in the environment of the next server."""
+        """A unique value for `PROCESS_MARK_VARIABLE` in the environment of the next server."""
         self._started += 1
         return f"{self._instance}/{self._started};"
 
@@ -192,7 +192,7 @@ class ProcessTable:
             # Without a tag, so that neither it nor the guardian of an outer workbench finds it.
             with self._tag.cleared():
                 self._guardian = subprocess.Popen(
-                    ["/bin/sh", "-c", _GUARDIAN, f"{MARK}={self._instance}/", self._tag.prefix],
+                    ["/bin/sh", "-c", _GUARDIAN, f"{PROCESS_MARK_VARIABLE}={self._instance}/", self._tag.prefix],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -242,7 +242,7 @@ def _has_mark(pid: int, mark: str) -> bool | None:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read()
         if environment:
-            return f"{MARK}={mark}".encode() in environment
+            return f"{PROCESS_MARK_VARIABLE}={mark}".encode() in environment
         # Field 51 of `stat` is where the environment ends; 0 means that there is none yet, or no longer one.
         with open(f"/proc/{pid}/stat", "rb") as file:
             return None if file.read().rpartition(b")")[2].split()[48] == b"0" else False

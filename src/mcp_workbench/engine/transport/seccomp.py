@@ -26,7 +26,7 @@ AF_NETLINK: Final = 16
 NETLINK_ROUTE: Final = 0
 
 # Offsets in `struct seccomp_data`. Arguments have 64 bits; all that we look at fit into the lower half.
-_NUMBER: Final = 0
+_CALL_OFFSET: Final = 0
 _ARCHITECTURE: Final = 4
 _ARGUMENT: Final = 16
 _LOAD: Final = 0x20
@@ -35,8 +35,8 @@ _JUMP_EQUAL: Final = 0x15
 _JUMP_ANY_BIT: Final = 0x45
 _JUMP_AT_LEAST: Final = 0x35
 _RETURN: Final = 0x06
-_ALLOW: Final = 0x7FFF0000
-_ERROR: Final = 0x00050000
+_RET_ALLOW: Final = 0x7FFF0000
+_RET_ERRNO: Final = 0x00050000
 # Calls of the x32 ABI have this bit, and numbers of their own.
 _X32: Final = 0x40000000
 
@@ -76,7 +76,7 @@ _IPC: Final = (
     *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
 )
 # Numbers from 424 on are the same everywhere.
-_COMMON: Final = {
+_COMMON_CALLS: Final = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
     "io_uring_register": 427,
@@ -95,7 +95,7 @@ ARCHITECTURES: Final = {
     "x86_64": Architecture(
         0xC000003E,
         {
-            **_COMMON,
+            **_COMMON_CALLS,
             "ioctl": 16,
             "shmget": 29,
             "shmat": 30,
@@ -145,7 +145,7 @@ ARCHITECTURES: Final = {
     "aarch64": Architecture(
         0xC00000B7,
         {
-            **_COMMON,
+            **_COMMON_CALLS,
             "ioctl": 29,
             "umount2": 39,
             "mount": 40,
@@ -211,7 +211,7 @@ def filter_program(
         *_load(_ARCHITECTURE),
         # Another ABI has other numbers: a program for it, or one that changes to it, gets nowhere.
         *_unless(_JUMP_EQUAL, architecture.audit, ENOSYS),
-        *_load(_NUMBER),
+        *_load(_CALL_OFFSET),
     ]
     if machine == "x86_64":
         code += _when(_JUMP_AT_LEAST, _X32, [_error(ENOSYS)])
@@ -274,8 +274,8 @@ def _unless(jump: int, value: int, number: int) -> list[_Instruction]:
 
 
 def _error(number: int) -> _Instruction:
-    return (_RETURN, 0, 0, _ERROR | number)
+    return (_RETURN, 0, 0, _RET_ERRNO | number)
 
 
 def _allow() -> _Instruction:
-    return (_RETURN, 0, 0, _ALLOW)
+    return (_RETURN, 0, 0, _RET_ALLOW)

@@ -30,9 +30,9 @@ _CAUSE: Final = re.compile(
     r"|\bunauthori[sz]ed\b|\binvalid (?:api|token|key|option|argument|value)",
     re.IGNORECASE,
 )
-_USAGE: Final = re.compile(r"\s*usage\b", re.IGNORECASE)
+_USAGE_LINE: Final = re.compile(r"\s*usage\b", re.IGNORECASE)
 # A stack frame, or an entry in a list of options.
-_FRAME: Final = re.compile(r"\s+(?:at |File |\^|-{1,2}\w)|-{1,2}\w")
+_STACK_FRAME: Final = re.compile(r"\s+(?:at |File |\^|-{1,2}\w)|-{1,2}\w")
 
 
 class StderrRing:
@@ -106,11 +106,11 @@ def _causes(lines: list[str]) -> list[int]:
     found = []
     is_usage = False
     for number, line in enumerate(lines):
-        if _USAGE.match(line):
+        if _USAGE_LINE.match(line):
             is_usage = True
         elif is_usage and not line[:1].isspace() and not line.endswith(":"):
             is_usage = False
-        if not is_usage and not _FRAME.match(line) and _CAUSE.search(line):
+        if not is_usage and not _STACK_FRAME.match(line) and _CAUSE.search(line):
             found.append(number)
     return found
 

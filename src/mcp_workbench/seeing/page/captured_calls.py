@@ -19,15 +19,17 @@ from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.seeing.page.shown_calls import ShownCall
 
 MAX_CALLS: Final = 500
-MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_CAPTURED_BYTES: Final = 16 * 1024 * 1024
 # Of the arguments, and of the result of one call.
 MAX_SIDE_BYTES: Final = 64 * 1024
 # Kept beyond that, so that a secret at the cut is whole when it is looked for.
 _MARGIN: Final = 4 * 1024
 MAX_SHOWN_DEPTH: Final = 32
-_TOO_DEEP: Final = "…"
+_ELIDED: Final = "…"
 # A string, and if it names a member whose value is no container, that value; in JSON that may be cut anywhere.
-_MEMBER: Final = re.compile(r'"((?:[^"\\]|\\.)*)(?:"(?:(\s*+:\s*+)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]++))?)?', re.DOTALL)
+_MEMBER_OR_STRING: Final = re.compile(
+    r'"((?:[^"\\]|\\.)*)(?:"(?:(\s*+:\s*+)("(?:[^"\\]|\\.)*"?|[^\s",{}\[\]]++))?)?', re.DOTALL
+)
 # How much of the arguments is shown: all, all but secrets, what is neither too long nor too deep, the types alone.
 Kept = Literal["whole", "masked", "cut", "shape", "none"]
 
@@ -69,7 +71,7 @@ class CapturedCalls:
                 kept = CapturedCall(call, principal, arguments, len(body) + 1, result, size)
                 self._bytes += len(arguments) + len(result)
             self._calls[call.id] = kept
-        while len(self._calls) > MAX_CALLS or self._bytes > MAX_BYTES:
+        while len(self._calls) > MAX_CALLS or self._bytes > MAX_CAPTURED_BYTES:
             self._bytes -= self._calls.popitem(last=False)[1].size
 
     def clear(self) -> None:
@@ -114,15 +116,15 @@ class CapturedCalls:
         elif document is not None:
             shown = document[0] if self._capture() == "full" else self._redacted(document[0], 0)
             text = _written(shown)
-            kept = "whole" if shown == document[0] else "cut" if f'"{_TOO_DEEP}"' in text else "masked"
+            kept = "whole" if shown == document[0] else "cut" if f'"{_ELIDED}"' in text else "masked"
         elif self._capture() != "full":
-            text = without_keys(self._redact(_MEMBER.sub(_masked, text)))
+            text = without_keys(self._redact(_MEMBER_OR_STRING.sub(_masked, text)))
         text = in_unicode(text)
         return (text if is_whole else f"{text[:MAX_SIDE_BYTES]}\n…(cut, {size:,} bytes)"), kept
 
     def _redacted(self, value: Any, depth: int) -> Any:
         if depth > MAX_SHOWN_DEPTH:
-            return _TOO_DEEP
+            return _ELIDED
         if isinstance(value, dict):
             return {
                 without_keys(self._redact(key)): MASK if is_secret_name(key) else self._redacted(each, depth + 1)

@@ -12,7 +12,7 @@ from mcp_workbench.engine.jsonrpc.messages import read_error
 from mcp_workbench.engine.observe.call_figures import sent_at, state_of
 from mcp_workbench.engine.observe.call_record import CallEnd, CallState, client_name
 from mcp_workbench.engine.observe.ended_calls import EndedCall
-from mcp_workbench.engine.steps import LOCAL, AnyPassage, GuardedRequest, Passage, call_id, new_call_id
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL, AnyPassage, GuardedRequest, Passage, call_id, new_call_id
 
 
 class ShownCall(Struct, rename="camel", gc=False):
@@ -103,7 +103,7 @@ class CallDescriber:
         if found is None:
             # A URI may hold a key.
             item = without_keys(self._redact(origin.item))[:200]
-            who = client_name(origin.client), origin.principal or LOCAL
+            who = client_name(origin.client), origin.principal or LOCAL_PRINCIPAL
             found = self._origins[key] = (*who, origin.toolbox, origin.server, origin.method, item)
         return found
 

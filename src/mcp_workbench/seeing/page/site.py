@@ -40,7 +40,7 @@ _CSP: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_COMMON: Final[Headers] = (
+_COMMON_HEADERS: Final[Headers] = (
     header(b"content-security-policy", _CSP)
     + header(b"x-content-type-options", b"nosniff")
     + header(b"x-frame-options", b"DENY")
@@ -48,13 +48,13 @@ _COMMON: Final[Headers] = (
     + header(b"cross-origin-resource-policy", b"same-origin")
     + header(b"cache-control", b"no-store")
 )
-_HEADERS: Final[Headers] = _COMMON + header(b"referrer-policy", b"no-referrer")
+_PAGE_HEADERS: Final[Headers] = _COMMON_HEADERS + header(b"referrer-policy", b"no-referrer")
 # With `no-referrer`, browsers send `Origin: null` with a form.
-_FORM_HEADERS: Final[Headers] = _COMMON + header(b"referrer-policy", b"same-origin")
-_JSON: Final[Headers] = header(b"content-type", b"application/json")
+_FORM_HEADERS: Final[Headers] = _COMMON_HEADERS + header(b"referrer-policy", b"same-origin")
+_JSON_HEADER: Final[Headers] = header(b"content-type", b"application/json")
 _HTML: Final[Headers] = header(b"content-type", b"text/html; charset=utf-8")
 _EVENTS: Final[Headers] = header(b"content-type", b"text/event-stream") + header(b"x-accel-buffering", b"no")
-_KINDS: Final = {
+_CONTENT_TYPES: Final = {
     "html": b"text/html; charset=utf-8",
     "css": b"text/css; charset=utf-8",
     "js": b"text/javascript; charset=utf-8",
@@ -64,7 +64,7 @@ _KINDS: Final = {
 _ASSET: Final = re.compile(r"[a-z0-9_-]+\.(html|css|js|svg|png)")
 # Lines of the audits, of which there are a few.
 _SEEN: Final = re.compile(r"(\d{1,15}(,\d{1,15}){0,99})?", re.ASCII)
-SIGN_IN: Final = """<!doctype html>
+SIGN_IN_PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Sign in · MCP Workbench</title><link rel="stylesheet" href="/web/style.css"></head>
 <body class="sign-in"><main><h1>MCP Workbench</h1>
@@ -197,7 +197,7 @@ class PageSite:
         elif head.path == "/logout" and head.method == "POST":
             self.sign_ins.end(id)
             ended = cookie_header(self._cookie(request), "", is_tls=self._is_tls)
-            writer.answer(200, _HEADERS + _JSON + ended, b"{}")
+            writer.answer(200, _PAGE_HEADERS + _JSON_HEADER + ended, b"{}")
         elif head.path == "/api/events" and head.method == "GET":
             self._open_stream(id, session, writer)
         else:
@@ -242,14 +242,14 @@ class PageSite:
     def _begin(self, user: PageUser, request: SiteRequest, writer: ResponseWriter, check: Check | None = None) -> None:
         id = self.sign_ins.begin(user, check)
         cookie = cookie_header(self._cookie(request), id, is_tls=self._is_tls)
-        writer.answer(303, _HEADERS + header(b"location", b"/") + cookie)
+        writer.answer(303, _PAGE_HEADERS + header(b"location", b"/") + cookie)
 
     def _answer_form(self, status: int, said: str, writer: ResponseWriter) -> None:
         writer.answer(status, _FORM_HEADERS + _HTML, self._form(said))
 
     def _form(self, said: str) -> bytes:
         """`said` is our own text."""
-        return SIGN_IN.format(said=escape(said), form=SIGN_IN_FORM if self._takes_keys else "").encode()
+        return SIGN_IN_PAGE.format(said=escape(said), form=SIGN_IN_FORM if self._takes_keys else "").encode()
 
     # ── what is shown ──
 
@@ -262,7 +262,7 @@ class PageSite:
             # Once, to the browser that has just signed in, which keeps it for this origin alone.
             session.is_key_given = True
             page = page.replace(b"</head>", b'<meta name="page-key" content="%b">\n</head>' % session.csrf.encode(), 1)
-        writer.answer(200, _HEADERS + _HTML, page)
+        writer.answer(200, _PAGE_HEADERS + _HTML, page)
 
     def _answer_asset(self, name: str, writer: ResponseWriter) -> None:
         found = _ASSET.fullmatch(name)
@@ -270,13 +270,13 @@ class PageSite:
         if found is None or not file.is_file():
             _fail(writer, 404, "there is no such file")
             return
-        writer.answer(200, _HEADERS + header(b"content-type", _KINDS[found[1]]), file.read_bytes())
+        writer.answer(200, _PAGE_HEADERS + header(b"content-type", _CONTENT_TYPES[found[1]]), file.read_bytes())
 
     def _open_stream(self, id: str, session: PageSession, writer: ResponseWriter) -> None:
         if not self.streams.has_room_for(session.user):
             _fail(writer, 503, "too many pages are open already; close one")
             return
-        writer.begin(200, _HEADERS + _EVENTS)
+        writer.begin(200, _PAGE_HEADERS + _EVENTS)
         self.streams.open(writer, session, lambda: self.sign_ins.find(id) is session, self._state(session))
 
     async def _loaded_state(self, session: PageSession, given: PageInput) -> Answer:
@@ -374,8 +374,8 @@ def _refused_origin(request: SiteRequest, *, is_tls: bool) -> str | None:
 
 
 def _succeed(writer: ResponseWriter, answer: Answer) -> None:
-    writer.answer(200, _HEADERS + _JSON, report_json(answer))
+    writer.answer(200, _PAGE_HEADERS + _JSON_HEADER, report_json(answer))
 
 
 def _fail(writer: ResponseWriter, status: int, message: str, **more: object) -> None:
-    writer.answer(status, _HEADERS + _JSON, report_json({"error": message, **more}))
+    writer.answer(status, _PAGE_HEADERS + _JSON_HEADER, report_json({"error": message, **more}))

@@ -20,7 +20,7 @@ from mcp_workbench.setup.clients.table import ClientFile
 
 SystemName = Literal["linux", "macos", "windows"]
 # The innermost first: a default may contain a variable.
-_VARIABLE: Final = re.compile(r"\$\{([A-Z_]+)(?::-([^${}]*))?\}")
+_PATH_VARIABLE: Final = re.compile(r"\$\{([A-Z_]+)(?::-([^${}]*))?\}")
 
 
 class System(Struct, frozen=True):
@@ -52,7 +52,7 @@ def patterns(file: ClientFile, system: System) -> list[str]:
 def _filled_in(rule: str, system: System) -> str:
     while True:
         # A variable that is set but empty counts as unset, as the XDG specification requires.
-        filled = _VARIABLE.sub(lambda found: system.environ.get(found[1]) or found[2] or "", rule)
+        filled = _PATH_VARIABLE.sub(lambda found: system.environ.get(found[1]) or found[2] or "", rule)
         if filled == rule:
             break
         rule = filled

@@ -75,16 +75,16 @@ _COMMAND: Final = ("command", "cmd")
 _ENVIRONMENT: Final = ("env", "environment", "envs")
 _CWD: Final = ("cwd", "working_directory")
 _ADDRESS: Final = ("url", "httpUrl", "serverUrl", "uri")
-_HEADERS: Final = ("headers", "http_headers")
+_HEADERS_MEMBERS: Final = ("headers", "http_headers")
 _TYPE: Final = ("type", "transport", "transportType")
 _INCLUDED: Final = ("includeTools", "enabled_tools", "available_tools", "tools")
 _EXCLUDED: Final = ("excludeTools", "disabledTools", "disabled_tools")
-_TRANSPORTS: Final = {"sse": "sse", "http": "http", "streamable-http": "http", "streamableHttp": "http"}
-_TRANSPORTS_HERE: Final = {**_TRANSPORTS, "streamable_http": "http"}
+_CLIENT_TRANSPORTS: Final = {"sse": "sse", "http": "http", "streamable-http": "http", "streamableHttp": "http"}
+_TRANSPORTS_HERE: Final = {**_CLIENT_TRANSPORTS, "streamable_http": "http"}
 # Kinds of entries that are part of the client itself.
 _BUILT_IN: Final = ("builtin", "platform", "frontend", "inline_python")
 # Programs that fetch or find another program and start it, their subcommands, and their options with a value.
-_RUNNERS: Final = frozenset({"uvx", "uv", "pipx", "npx", "bunx", "pnpm", "env", "cmd"})
+_WRAPPING_RUNNERS: Final = frozenset({"uvx", "uv", "pipx", "npx", "bunx", "pnpm", "env", "cmd"})
 _RUNNER_WORDS: Final = frozenset({"tool", "run", "x", "dlx", "exec", "/c", "/C"})
 _RUNNER_VALUES: Final = frozenset({"--from", "--with", "--python", "-p", "--directory", "--project", "--index-url"})
 # Members without a counterpart here: what to do instead.
@@ -95,7 +95,7 @@ _WITHOUT_COUNTERPART: Final = {
     "tcp": "WebSocket servers cannot be reached",
     "socket": "servers on a Unix socket cannot be reached",
 }
-_OAUTH: Final = {
+_OAUTH_MEMBERS: Final = {
     "clientId": ("clientId", "client_id", "CLIENT_ID"),
     "clientSecret": ("clientSecret", "client_secret", "CLIENT_SECRET"),
     "callbackPort": ("callbackPort",),
@@ -171,7 +171,7 @@ def _names_workbench(word: str) -> bool:
 def _is_started_program(words: list[str], index: int) -> bool:
     """Whether the word is the program that a runner (`uvx`, `pipx run`, `cmd /c`) starts."""
     runner = words[0].replace("\\", "/").rpartition("/")[2].removesuffix(".exe")
-    if runner not in _RUNNERS or "/" in words[index]:
+    if runner not in _WRAPPING_RUNNERS or "/" in words[index]:
         return False
     before = iter(words[1:index])
     return all(
@@ -258,7 +258,7 @@ class _Translation:
             entry["type"] = self._dialect.default_transport
         elif kind == "ws":
             self._remarks.append("WebSocket servers cannot be reached")
-        headers = self._mapping(_HEADERS)
+        headers = self._mapping(_HEADERS_MEMBERS)
         options = self._written.get("requestOptions")
         if isinstance(options, dict) and isinstance(options.get("headers"), dict):
             headers |= {str(name): self._text(str(value)) for name, value in options["headers"].items()}
@@ -287,7 +287,7 @@ class _Translation:
 
     def _oauth(self, entry: Entry, oauth: Mapping[str, Any]) -> None:
         kept: Entry = {}
-        for ours, theirs in _OAUTH.items():
+        for ours, theirs in _OAUTH_MEMBERS.items():
             value = next((oauth[key] for key in theirs if oauth.get(key)), None)
             if value is not None:
                 kept[ours] = self._text(value) if isinstance(value, str) else value

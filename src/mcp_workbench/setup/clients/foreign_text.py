@@ -13,10 +13,10 @@ from typing import Final
 
 from msgspec import Struct
 
-_OPENING: Final = "${"
-_LITERAL: Final = "${DOLLAR:-$}{"
+_VARIABLE_START: Final = "${"
+_ESCAPED_DOLLAR: Final = "${DOLLAR:-$}{"
 _VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_NOT_A_WORD: Final = re.compile(r"\W+", re.ASCII)
+_NOT_IN_NAMES: Final = re.compile(r"\W+", re.ASCII)
 
 
 class Verbatim(Struct, frozen=True):
@@ -33,7 +33,7 @@ def joined(pieces: Iterable[Piece]) -> str:
     found = []
     for is_ours, run in groupby(pieces, lambda piece: isinstance(piece, Verbatim)):
         text = "".join(piece.text if isinstance(piece, Verbatim) else piece for piece in run)
-        found.append(text if is_ours else text.replace(_OPENING, _LITERAL))
+        found.append(text if is_ours else text.replace(_VARIABLE_START, _ESCAPED_DOLLAR))
     return "".join(found)
 
 
@@ -47,7 +47,7 @@ def pieces_of(ours: str) -> list[Piece]:
     An opening without its end is not a reference: text after it would complete it."""
     found: list[Piece] = []
     position = 0
-    while (opening := ours.find(_OPENING, position)) >= 0 and (end := _end_of(ours, opening)) >= 0:
+    while (opening := ours.find(_VARIABLE_START, position)) >= 0 and (end := _end_of(ours, opening)) >= 0:
         found += [ours[position:opening], Verbatim(ours[opening:end])]
         position = end
     return [piece for piece in [*found, ours[position:]] if piece]
@@ -74,5 +74,5 @@ def is_variable_name(text: str) -> bool:
 
 def variable_name(text: str) -> str:
     """Return a similar name for a variable: `x-api-key` becomes `X_API_KEY`. Empty if nothing is left of it."""
-    word = _NOT_A_WORD.sub("_", text).strip("_").upper()
+    word = _NOT_IN_NAMES.sub("_", text).strip("_").upper()
     return f"_{word}" if word[:1].isdigit() else word

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 # Identifiers by kind of registry. None begins with `-`, and none can be a path, an address or a repository, which all
 # runners would take as well.
 _NPM_PART: Final = r"[A-Za-z0-9~][A-Za-z0-9._~-]*"
-_NPM: Final = re.compile(rf"(?:@{_NPM_PART}/)?{_NPM_PART}")
+_NPM_NAME: Final = re.compile(rf"(?:@{_NPM_PART}/)?{_NPM_PART}")
 _PYPI: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _OCI_PART: Final = r"[a-z0-9][a-z0-9._-]*"
 _OCI: Final = re.compile(
@@ -26,7 +26,7 @@ _OCI: Final = re.compile(
 )
 _NUGET: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _IS_IDENTIFIER: Final = {
-    "npm": lambda text: _NPM.fullmatch(text),
+    "npm": lambda text: _NPM_NAME.fullmatch(text),
     "pypi": lambda text: _PYPI.fullmatch(text),
     "oci": lambda text: _OCI.fullmatch(text),
     "nuget": lambda text: _NUGET.fullmatch(text),
@@ -35,7 +35,7 @@ _IS_IDENTIFIER: Final = {
 _PACKAGE_RUNNERS: Final = frozenset(("npx", "bunx", "uvx", "pipx", "dnx"))
 MAX_IDENTIFIER_LENGTH: Final = 255
 # A version or tag. Anything with `:` or `/` would be a place: `name@https://…`, `name@npm:other`.
-_VERSION: Final = re.compile(r"[~^=]?[A-Za-z0-9_][A-Za-z0-9._+!*-]{0,127}")
+_PACKAGE_VERSION: Final = re.compile(r"[~^=]?[A-Za-z0-9_][A-Za-z0-9._+!*-]{0,127}")
 # The domains of the registries that runners ask unless they are told otherwise.
 _USUAL_REGISTRIES: Final = {"npm": "npmjs.org", "pypi": "pypi.org", "oci": "docker.io", "nuget": "nuget.org"}
 # Variables with which a program runs code of somebody's choice, or looks for its own parts elsewhere. In upper case,
@@ -88,7 +88,7 @@ def fault_of_name(kind: str, identifier: str, version: str) -> str | None:
     """Return what is wrong with the name of a package, or None."""
     if not _IS_IDENTIFIER[kind](identifier) or len(identifier) > MAX_IDENTIFIER_LENGTH:
         return f"has an identifier that no {kind} package can have"
-    if version and not _VERSION.fullmatch(version):
+    if version and not _PACKAGE_VERSION.fullmatch(version):
         return f"has a version that no {kind} package can have"
     return None
 

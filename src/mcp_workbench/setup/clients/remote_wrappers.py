@@ -9,10 +9,10 @@ from typing import Any, Final
 from mcp_workbench.setup.clients.foreign_text import Piece, Verbatim, joined, pieces_of
 
 WRAPPER: Final = "mcp-remote"
-_TRANSPORTS: Final = {"sse-only": "sse", "http-only": "http"}
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+_WRAPPER_TRANSPORTS: Final = {"sse-only": "sse", "http-only": "http"}
+_WHOLE_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 # Members that mean the same for an address.
-_KEPT: Final = ("timeout", "startupTimeout", "disabled", "toolFilters")
+_KEPT_MEMBERS: Final = ("timeout", "startupTimeout", "disabled", "toolFilters")
 
 
 def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -32,7 +32,7 @@ def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             name, _, value = next(rest, "").partition(":")
             headers[name.strip()] = _filled_in(value.strip(), entry.get("env", {}))
         elif word == "--transport":
-            transport = _TRANSPORTS.get(next(rest, ""))
+            transport = _WRAPPER_TRANSPORTS.get(next(rest, ""))
             if transport:
                 found["type"] = transport
         elif word.startswith("--") and word not in ("--allow-http", "--debug", "--silent"):
@@ -41,7 +41,7 @@ def unwrapped(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         found["headers"] = headers
     else:
         remarks.append("may now require a sign-in: `mcp-workbench auth login`")
-    return found | {key: entry[key] for key in _KEPT if key in entry}, remarks
+    return found | {key: entry[key] for key in _KEPT_MEMBERS if key in entry}, remarks
 
 
 def _filled_in(value: str, env: Mapping[str, str]) -> str:
@@ -49,6 +49,6 @@ def _filled_in(value: str, env: Mapping[str, str]) -> str:
     the other."""
     pieces: list[Piece] = []
     for piece in pieces_of(value):
-        variable = _VARIABLE.fullmatch(piece.text) if isinstance(piece, Verbatim) else None
+        variable = _WHOLE_VARIABLE.fullmatch(piece.text) if isinstance(piece, Verbatim) else None
         pieces += pieces_of(env[variable[1]]) if variable and variable[1] in env else [piece]
     return joined(pieces)

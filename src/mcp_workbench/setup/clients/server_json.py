@@ -19,12 +19,17 @@ from mcp_workbench.setup.clients import package_rules
 from mcp_workbench.setup.clients.foreign_text import Piece, is_variable_name, joined, literal, pieces_of
 
 _SNAKE: Final = re.compile(r"_([a-z])")
-_VARIABLE: Final = re.compile(r"\{([A-Za-z_][\w-]*)\}")
+_TEMPLATE_VARIABLE: Final = re.compile(r"\{([A-Za-z_][\w-]*)\}")
 _STDIO: Final = "stdio"
-_TRANSPORTS: Final = {"streamable-http": "http", "streamable": "http", "http": "http", "sse": "sse"}
+_REGISTRY_TRANSPORTS: Final = {"streamable-http": "http", "streamable": "http", "http": "http", "sse": "sse"}
 # Programs that can run a package, the usual one first. `runtimeHint` chooses among these and cannot name another
 # program: that would be a stranger's command.
-RUNNERS: Final = {"npm": ("npx", "bunx"), "pypi": ("uvx", "pipx"), "oci": ("docker", "podman"), "nuget": ("dnx",)}
+RUNNERS_OF_KINDS: Final = {
+    "npm": ("npx", "bunx"),
+    "pypi": ("uvx", "pipx"),
+    "oci": ("docker", "podman"),
+    "nuget": ("dnx",),
+}
 _OLDER_KINDS: Final = {"docker": "oci"}
 
 
@@ -163,9 +168,9 @@ def _of_package(package: _Package) -> Way | str:
     if package.transport.kind != _STDIO:
         return f"the {label} speaks {package.transport.kind}, and only programs that speak stdio are started"
     kind = package.registry_type
-    if kind not in RUNNERS:
+    if kind not in RUNNERS_OF_KINDS:
         return f"the {label} is of a kind that cannot be run here"
-    runners = RUNNERS[kind]
+    runners = RUNNERS_OF_KINDS[kind]
     if package.runtime_hint not in ("", *runners) and package.runtime_arguments:
         return f"the {label} has arguments for `{package.runtime_hint}`, which is not {' or '.join(runners)}"
     program = package.runtime_hint if package.runtime_hint in runners else runners[0]
@@ -262,13 +267,13 @@ def _command(program: str, package: _Package, before: list[str], after: list[str
 
 
 def _of_address(remote: _Transport) -> Way | str:
-    if remote.kind not in _TRANSPORTS:
+    if remote.kind not in _REGISTRY_TRANSPORTS:
         return f"the address {remote.url} speaks {remote.kind}, which cannot be reached"
     inputs = [*_variables(remote.url, remote.variables, required=True), *_inputs(remote.headers)]
 
     def entry(values: Mapping[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {"url": _filled_in(remote.url, remote.variables, values)}
-        if _TRANSPORTS[remote.kind] == "sse":
+        if _REGISTRY_TRANSPORTS[remote.kind] == "sse":
             found["type"] = "sse"
         headers = _pairs(remote.headers, values)
         return found | ({"headers": headers} if headers else {})
@@ -293,7 +298,7 @@ def _inputs(many: Sequence[_Written]) -> list[Input]:
 
 
 def _variables(template: str, variables: Mapping[str, _Written], *, required: bool) -> list[Input]:
-    names = [name for name in _VARIABLE.findall(template) if name in variables]
+    names = [name for name in _TEMPLATE_VARIABLE.findall(template) if name in variables]
     return [_input(name, variables[name], required=required) for name in names if variables[name].value is None]
 
 
@@ -310,7 +315,7 @@ def _filled_in(template: str, variables: Mapping[str, _Written], values: Mapping
     """Replace names in braces; unknown ones stay."""
     pieces: list[Piece] = []
     end = 0
-    for found in _VARIABLE.finditer(template):
+    for found in _TEMPLATE_VARIABLE.finditer(template):
         name = found[1]
         pieces.append(template[end : found.start()])
         if name in variables and (fixed := variables[name].value) is not None:

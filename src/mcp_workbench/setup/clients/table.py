@@ -13,7 +13,7 @@ from mcp_workbench.errors import ConfigError
 
 Format = Literal["json", "jsonc", "toml", "yaml"]
 Scope = Literal["user", "project"]
-TABLE: Final = os.path.join(os.path.dirname(__file__), "clients.toml")
+CLIENTS_FILE: Final = os.path.join(os.path.dirname(__file__), "clients.toml")
 
 
 class OwnCommand(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +98,7 @@ def clients() -> dict[str, Client]:
 def _read_clients() -> dict[str, Client]:
     import tomllib
 
-    with open(TABLE, "rb") as file:
+    with open(CLIENTS_FILE, "rb") as file:
         rows = convert(tomllib.load(file)["client"], list[Client])
     return {client.name: client for client in rows}
 

@@ -29,12 +29,12 @@ PURPOSES: Final = (
      "calculator obsidian todo maps"),
 )  # fmt: skip
 REST: Final = ("other", "Other servers")
-_WORDS: Final = re.compile(r"[a-z0-9]+")
+_WORD_PATTERN: Final = re.compile(r"[a-z0-9]+")
 # How a client treats a server, rather than which server it is.
 _TIME_LIMITS: Final = ("timeout", "startupTimeout")
 TREATMENT: Final = frozenset((*_TIME_LIMITS, "disabled"))
 # What may follow a name in that of its twin: `github-work`, `github2`.
-_SUFFIX: Final = re.compile(r"[-_ .].*|\d+")
+_TWIN_SUFFIX: Final = re.compile(r"[-_ .].*|\d+")
 
 
 class ImportedServer(Struct):
@@ -111,7 +111,9 @@ def twins(servers: Sequence[ImportedServer], find: Find) -> list[tuple[ImportedS
             different = _different_keys(one.entry, other.entry)
             names = sorted((one.name.casefold(), other.name.casefold()), key=len)
             # Two names in one client were given on purpose.
-            is_alike = names[1].startswith(names[0]) and _SUFFIX.fullmatch(names[1].removeprefix(names[0])) is not None
+            is_alike = (
+                names[1].startswith(names[0]) and _TWIN_SUFFIX.fullmatch(names[1].removeprefix(names[0])) is not None
+            )
             if names[0] == names[1] or (is_alike and len(different) == 1 and one.sources != other.sources):
                 found.append((one, other, different))
     return found
@@ -168,7 +170,7 @@ def _purpose(server: ImportedServer) -> str | None:
     """Judged by the server's own name first: the command says more about who made it."""
     command = " ".join([*map(str, server.entry.get("args", ())), str(server.entry.get("url", ""))])
     for text in (server.name, command):
-        words = set(_WORDS.findall(text.lower()))
+        words = set(_WORD_PATTERN.findall(text.lower()))
         for name, _, members in PURPOSES:
             if words & set(members.split()):
                 return name

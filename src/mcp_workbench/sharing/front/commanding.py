@@ -17,7 +17,7 @@ from mcp_workbench.sharing.front.joining import (
     introduce,
     lock_holder,
 )
-from mcp_workbench.sharing.front.line_protocol import ENDING, written_hello
+from mcp_workbench.sharing.front.line_protocol import ENDING_NOW, written_hello
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def end(command: str) -> Ended:
         return _end_holder()
     try:
         verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + JOIN_TIMEOUT)
-        if verb != ENDING:
+        if verb != ENDING_NOW:
             raise CannotJoin(rest if rest else "the shared workbench went away before it answered")
         pid, _, clients = rest.partition(" ")
         connection.settimeout(WORKBENCH_END_TIMEOUT)

@@ -48,7 +48,7 @@ GOODBYES: Final = {SERVE_ALONE: STOPPED, COME_AGAIN: RESTARTS}
 MAX_UNEXAMINED_PIECES: Final = 64
 _IN: Final = select.POLLIN
 _OUT: Final = select.POLLOUT
-_FAILED: Final = (
+_FAILED_ANSWER: Final = (
     b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"%b; this request was under way, and whether it was '
     b'carried out is not known. It is not repeated; new requests are served"}}\n'
 )
@@ -486,7 +486,7 @@ class Copying:
         text = reason.encode()
         # End a line whose beginning the client has seen; it is useless, and its request fails below.
         messages = [b"\n"] if up.is_mid_line else []
-        messages += [_FAILED % (id, text) for id in failed]
+        messages += [_FAILED_ANSWER % (id, text) for id in failed]
         messages += [_NOT_AWAITED % (id, text) for id in asked]
         up.held, up.is_mid_line = b"", False
         if loses_line and not self._skips_line:
@@ -511,7 +511,7 @@ class Copying:
 
     def _fail_unfinished(self) -> None:
         text = self._lost_to.encode()
-        self._pending_errors += b"".join(_FAILED % (id, text) for id in self.tracking.take_unfinished())
+        self._pending_errors += b"".join(_FAILED_ANSWER % (id, text) for id in self.tracking.take_unfinished())
 
     # ── waiting ──
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mcp_workbench.engine.process_context import CLIENT, runtime_folder
+from mcp_workbench.engine.process_context import CLIENT_VARIABLE, runtime_folder
 
 
 class Handover:
@@ -45,10 +45,10 @@ def hand_over(client: Handover) -> None:
                     view = view[os.write(file, view) :]
             os.lseek(file, 0, os.SEEK_SET)
             os.set_inheritable(file, True)
-            os.environ[CLIENT] = str(file)
+            os.environ[CLIENT_VARIABLE] = str(file)
             os.execv(sys.executable, sys.orig_argv)
         finally:
-            os.environ.pop(CLIENT, None)
+            os.environ.pop(CLIENT_VARIABLE, None)
             os.close(file)
     except OSError:
         # No room, or the interpreter is gone. What is loaded has to do.
@@ -57,7 +57,7 @@ def hand_over(client: Handover) -> None:
 
 def handed_over() -> Handover | None:
     """Return the client that this process was started for, if a front end handed one over."""
-    given = os.environ.pop(CLIENT, "")
+    given = os.environ.pop(CLIENT_VARIABLE, "")
     if not given.isdecimal():
         return None
     try:

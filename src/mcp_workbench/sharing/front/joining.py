@@ -15,7 +15,7 @@ import sys
 import time
 
 from mcp_workbench.engine.process_context import (
-    LOCK,
+    LOCK_FILE,
     MAX_SOCKET_PATH_BYTES,
     SOCKET,
     WITHIN,
@@ -235,7 +235,7 @@ def take_lock(folder: str, *, waits: bool = False) -> int | None:
     file has been replaced. Raises `OSError`."""
     import fcntl
 
-    path = os.path.join(folder, LOCK)
+    path = os.path.join(folder, LOCK_FILE)
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
@@ -278,7 +278,7 @@ def lock_holder() -> int | None:
         if lock is not None:
             os.close(lock)
             return None
-        with open(os.path.join(folder, LOCK), "rb") as file:
+        with open(os.path.join(folder, LOCK_FILE), "rb") as file:
             written = file.read(20).strip()
     except FileNotFoundError:
         return None

@@ -27,8 +27,8 @@ STARTED: Final = monotonic()
 # A line that starts with this is not a message: outside of strings, JSON has no control characters except white space.
 CONTROL: Final = b"\x01"
 
-# Commands that a hello may carry instead of a client; the answer begins with the same word, or is `ENDING`. `KEEP` has
-# the user's own configuration ready without clients; `BORROW` is a client that is one of our commands.
+# Commands that a hello may carry instead of a client; the answer begins with the same word, or is `ENDING_NOW`. `KEEP`
+# has the user's own configuration ready without clients; `BORROW` is a client that is one of our commands.
 PING: Final = "ping"
 RELOAD: Final = "reload"
 KEEP: Final = "keep"
@@ -42,14 +42,14 @@ ACCEPTED: Final = "accepted"
 ALONE: Final = "alone"
 UNABLE: Final = "unable"
 AGAIN: Final = "again"
-ENDING: Final = "ending"
+ENDING_NOW: Final = "ending"
 
 # Later, to the front end: text for its stderr; the state with which another workbench takes the client over; the id of
 # a long-lasting request; others go first; the answer to a ping; what to do when the connection ends.
 NOTE: Final = b"note"
 RESUME: Final = b"resume"
 LASTING: Final = b"lasting"
-HELD: Final = b"held"
+OTHERS_FIRST: Final = b"held"
 PONG: Final = b"pong"
 BYE: Final = b"bye"
 COME_AGAIN: Final = BYE + b" again"

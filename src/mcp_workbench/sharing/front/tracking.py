@@ -18,7 +18,7 @@ _OUR_HEAD: Final = _HEADS[0]
 _OUR_HEAD_LENGTH: Final = len(_OUR_HEAD)
 _REQUESTS: Final = (b'{"method":', b'{"jsonrpc":"2.0","method":', b'{"method": ', b'{"jsonrpc": "2.0", "method": ')
 _ANSWERS: Final = (b'{"result":', b'{"error":', b'{"jsonrpc":"2.0","result":', b'{"jsonrpc":"2.0","error":')
-_CANCELLED: Final = b'"notifications/cancelled"'
+_CANCELLED_METHOD: Final = b'"notifications/cancelled"'
 # An unfinished line is kept whole up to this length; in longer ones the id is searched for at both ends.
 MAX_DECODED_LINE_BYTES: Final = 1024 * 1024
 _KEPT_OF_LONGER: Final = 4096
@@ -145,7 +145,7 @@ class Tracking:
 
     def _from_workbench(self, line: bytes) -> None:
         if not line.startswith(_OUR_HEAD):
-            if _CANCELLED in line[:80]:
+            if _CANCELLED_METHOD in line[:80]:
                 self.questions.discard(_requested(line))
             return
         id, rest = _id_at(line, _OUR_HEAD_LENGTH)
@@ -165,7 +165,7 @@ class Tracking:
 def messages_in(line: bytes) -> list[tuple[str, bytes]]:
     """Return what a line of the client is: a request or an answer with its id, or the id of a cancelled request."""
     if b'"id"' not in line:
-        if _CANCELLED in line:
+        if _CANCELLED_METHOD in line:
             return [("cancelled", _requested(line))]
         return []
     for head in _HEADS:

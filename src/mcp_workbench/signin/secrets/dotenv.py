@@ -11,11 +11,11 @@ import re
 from typing import Final
 
 _ASSIGNMENT: Final = re.compile(r"[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*")
-_BLANK: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
-_SINGLE: Final = re.compile(r"'([^']*)'")
-_DOUBLE: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
-_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
+_BLANK_LINE: Final = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+_IN_SINGLE_QUOTES: Final = re.compile(r"'([^']*)'")
+_IN_DOUBLE_QUOTES: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
+_ESCAPED_CHARACTER: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE_CODES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class DotenvError(ValueError):
@@ -33,7 +33,7 @@ def parse(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     position = 0
     while position < len(text):
-        blank = _BLANK.match(text, position)
+        blank = _BLANK_LINE.match(text, position)
         if blank is not None:
             # At the end of the text a blank line is empty.
             position = max(blank.end(), position + 1)
@@ -48,13 +48,17 @@ def parse(text: str) -> dict[str, str]:
 
 def _value(text: str, position: int) -> tuple[str, int]:
     """The value at a position, and the start of the next line."""
-    quoted = (_SINGLE if text[position : position + 1] == "'" else _DOUBLE).match(text, position)
+    quoted = (_IN_SINGLE_QUOTES if text[position : position + 1] == "'" else _IN_DOUBLE_QUOTES).match(text, position)
     if quoted is not None:
-        rest = _BLANK.match(text, quoted.end())
+        rest = _BLANK_LINE.match(text, quoted.end())
         if rest is None:
             raise DotenvError(text.count("\n", 0, position) + 1)
         is_literal = text[position] == "'"
-        value = quoted[1] if is_literal else _ESCAPED.sub(lambda one: _ESCAPES.get(one[1], one[1]), quoted[1])
+        value = (
+            quoted[1]
+            if is_literal
+            else _ESCAPED_CHARACTER.sub(lambda one: _ESCAPE_CODES.get(one[1], one[1]), quoted[1])
+        )
         return value, rest.end()
     if text[position : position + 1] in ("'", '"'):
         raise DotenvError(text.count("\n", 0, position) + 1)

@@ -45,12 +45,12 @@ class KeychainUninstalled(KeychainUnusable):
 
 
 # There is no keychain to keep anything in: secrets are kept in files of their own then (`private_files`).
-ABSENT: Final = (KeychainMissing, KeychainUninstalled)
+NO_KEYCHAIN: Final = (KeychainMissing, KeychainUninstalled)
 
 
 def hint_for_secret(error: KeychainUnusable, name: str = "NAME") -> str:
     """What to do about a secret that the keychain does not give: where there is none, a file keeps it as well."""
-    if not isinstance(error, ABSENT):
+    if not isinstance(error, NO_KEYCHAIN):
         return error.hint or ""
     return f"`mcp-workbench secret set {name}` works without a keychain; or {error.hint}"
 

@@ -54,10 +54,10 @@ class Program:
         environment = dict(env)
         tagging: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if table is not None:
-            from mcp_workbench.engine.transport.processes import MARK
+            from mcp_workbench.engine.transport.processes import PROCESS_MARK_VARIABLE
 
             table.prepare()
-            environment[MARK] = mark = table.mark()
+            environment[PROCESS_MARK_VARIABLE] = mark = table.mark()
             tagging = table.tagging(mark)
         with tagging:
             self._process = subprocess.Popen(

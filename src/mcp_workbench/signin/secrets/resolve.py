@@ -25,7 +25,7 @@ from mcp_workbench.engine.config.redact import Redactor, secrets_fetched, secret
 from mcp_workbench.errors import DownstreamError
 from mcp_workbench.signin.secrets import dotenv, secret_files
 from mcp_workbench.signin.secrets.keychain import (
-    ABSENT,
+    NO_KEYCHAIN,
     Inquiry,
     KeychainRequest,
     KeychainUnusable,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # A password manager may ask for a fingerprint first. Shorter than the time limit for starting a server.
 SECRET_COMMAND_TIMEOUT: Final = 30.0
 _MAX_QUOTED_STDERR: Final = 300
-_HOW: Final = "mcp-workbench help secrets explains references"
+_REFERENCES_HINT: Final = "mcp-workbench help secrets explains references"
 
 
 class ReferenceUnresolved(DownstreamError):
@@ -221,7 +221,7 @@ class _Resolving:
         inquiry = Inquiry(KeychainRequest("get", service, name), self._environ, self._table)
         try:
             value = (await aside(inquiry.reply)).value
-        except ABSENT as error:
+        except NO_KEYCHAIN as error:
             # `secret set` keeps it in a file then.
             value = await self._private_file(service, name)
             if not value:
@@ -287,11 +287,13 @@ class _Resolving:
         if "\0" in text:
             raise ReferenceUnresolved(f"{where} contains a NUL character once expanded")
         if name == "headers" and has_control(text):
-            raise ReferenceUnresolved(f"{where} contains a line break or control character once expanded", hint=_HOW)
+            raise ReferenceUnresolved(
+                f"{where} contains a line break or control character once expanded", hint=_REFERENCES_HINT
+            )
         if name == "url" and self._is_whole(value):
             fault = url_fault(text)
             if fault is not None:
-                raise ReferenceUnresolved(f"{where}, once expanded: {fault}", hint=_HOW)
+                raise ReferenceUnresolved(f"{where}, once expanded: {fault}", hint=_REFERENCES_HINT)
             self.secrets.update(secrets_in_url(text))
         if self._is_whole(value):
             self.secrets.update(secrets_in(str(value.field[-1]), text) if name in ("env", "headers") else ())

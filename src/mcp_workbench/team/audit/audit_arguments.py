@@ -23,7 +23,7 @@ MAX_AUDITED_ITEMS: Final = 32
 
 
 # Written for arguments that cannot be read, so that a line without arguments always means that there were none.
-UNREADABLE: Final = "unreadable"
+UNREADABLE_ARGUMENTS: Final = "unreadable"
 # Longer integers are written as strings, because many JSON parsers cannot represent them.
 _MAX_INTEGER_DIGITS: Final = 18
 
@@ -43,9 +43,9 @@ def described_arguments(body: bytes, how: Arguments, redactor: Redactor) -> obje
         # writer's thread, and the body is small.
         params = _decode(body.decode() + "}")
     except (ValueError, RecursionError):
-        return UNREADABLE
+        return UNREADABLE_ARGUMENTS
     if not isinstance(params, _Members):
-        return UNREADABLE
+        return UNREADABLE_ARGUMENTS
     describe = _shape if how == "shape" else _redacted
     described = [describe(value, redactor, 0) for name, value in params if name == "arguments" and value is not None]
     return described if len(described) > 1 else described[0] if described else None

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from msgspec import DecodeError, ValidationError
 from msgspec.json import Decoder
 
-from mcp_workbench.team.audit.audit_file import HEAD, HEAD_BYTES, ChainedLine, ChainHead, lock_head, rotated_files
+from mcp_workbench.team.audit.audit_file import (
+    HEAD_BYTES,
+    HEAD_SUFFIX,
+    ChainedLine,
+    ChainHead,
+    lock_head,
+    rotated_files,
+)
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -76,7 +83,7 @@ class OpenedFiles:
     def _open_head(self, path: str) -> int | None:
         """Open and lock the head, so that nothing is rotated while files are opened."""
         try:
-            head = os.open(path + HEAD, os.O_RDONLY | os.O_NONBLOCK)
+            head = os.open(path + HEAD_SUFFIX, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
             return None
         try:
@@ -217,8 +224,10 @@ def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head:
     head = opened.head
     if head is None:
         if opened.is_head_damaged:
-            checker.find(f"`{path}{HEAD}` was damaged")
-        text = f"without `{path}{HEAD}` it cannot be known whether lines were removed at the beginning or the end"
+            checker.find(f"`{path}{HEAD_SUFFIX}` was damaged")
+        text = (
+            f"without `{path}{HEAD_SUFFIX}` it cannot be known whether lines were removed at the beginning or the end"
+        )
         checker.notes.append(text)
         return
     if checker.first > head.oldest:
@@ -232,4 +241,6 @@ def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head:
         checker.find(f"{group}, the last one, was changed after it was written")
     if checker.last > head.seq:
         # This also happens after a crash, until a workbench opens the file again and records it in a line.
-        checker.find(f"after line {head.seq}, the last one by `{path}{HEAD}`, lines up to {checker.last} were added")
+        checker.find(
+            f"after line {head.seq}, the last one by `{path}{HEAD_SUFFIX}`, lines up to {checker.last} were added"
+        )

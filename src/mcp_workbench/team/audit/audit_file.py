@@ -32,7 +32,7 @@ HEAD_BYTES: Final = 512
 TAIL_BYTES: Final = 256 * 1024
 # The maximum size of a group.
 GROUP_BYTES: Final = 128 * 1024
-HEAD: Final = ".head"
+HEAD_SUFFIX: Final = ".head"
 # U+2028, U+2029 and U+0085.
 _LINE_ENDS: Final = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 _ROTATED: Final = re.compile(r"\.(\d{1,20})")
@@ -109,7 +109,7 @@ def lock_head(head: int, path: str, how: int) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > end:
-                text = f"another process has held `{path}{HEAD}` for {AUDIT_LOCK_TIMEOUT:g} s"
+                text = f"another process has held `{path}{HEAD_SUFFIX}` for {AUDIT_LOCK_TIMEOUT:g} s"
                 raise TimeoutError(errno.ETIMEDOUT, text) from None
             time.sleep(AUDIT_LOCK_POLL_INTERVAL)
 
@@ -180,12 +180,14 @@ class AuditFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        if self._lock < 0 or not _is_at(self._lock, self._path + HEAD):
+        if self._lock < 0 or not _is_at(self._lock, self._path + HEAD_SUFFIX):
             # Not opened yet, or deleted. A new head continues at the end of the file.
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
-            self._lock = os.open(self._path + HEAD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            self._lock = os.open(
+                self._path + HEAD_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600
+            )
         lock_head(self._lock, self._path, fcntl.LOCK_EX)
         try:
             yield
@@ -208,7 +210,7 @@ class AuditFile:
             is_damaged = head.seq < known.seq
             head = known if is_damaged else head
         self._head = head
-        notes = [self._notice(f"`{self._path}{HEAD}` was changed by another program")] if is_damaged else []
+        notes = [self._notice(f"`{self._path}{HEAD_SUFFIX}` was changed by another program")] if is_damaged else []
         try:
             found = os.stat(self._path, follow_symlinks=False)
         except FileNotFoundError:
@@ -278,13 +280,13 @@ class AuditFile:
             )
         if before and head.seq > before:
             # Matching hashes prove nothing: there is no key, so any program that can write here can compute them.
-            text = f"lines {before + 1} to {head.seq} of `{self._path}` are not in `{self._path}{HEAD}`"
+            text = f"lines {before + 1} to {head.seq} of `{self._path}` are not in `{self._path}{HEAD_SUFFIX}`"
             notes.append(self._notice(f"{text}: a workbench ended while it wrote them, or another program added them"))
         head.inode = os.fstat(self._file).st_ino
         if is_headless and size:
             head.first = _first_line(os.pread(self._file, TAIL_BYTES, 0)) or head.seq + 1
             head.oldest = min([head.first, *(int(each.rpartition(".")[2]) for each in rotated_files(self._path))])
-            text = f"`{self._path}{HEAD}` was missing: whether lines after {head.seq} are gone cannot be known"
+            text = f"`{self._path}{HEAD_SUFFIX}` was missing: whether lines after {head.seq} are gone cannot be known"
             notes.append(self._notice(text))
         if rest:
             notes.append(self._notice(f"line {head.seq + 1} of `{self._path}` was not completed; it is left as it is"))

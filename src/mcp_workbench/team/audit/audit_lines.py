@@ -17,7 +17,7 @@ from msgspec.json import Decoder, encode
 
 from mcp_workbench.engine.config.redact import without_keys
 from mcp_workbench.engine.printable import in_unicode
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 from mcp_workbench.team.audit.audit_arguments import Arguments, described_arguments
 from mcp_workbench.team.audit.audit_file import ChainedLine
 
@@ -180,7 +180,7 @@ class LineMaker:
     def _described(self, origin: GuardedRequest, decision: str, rules: tuple[str, ...], outcome: str) -> Raw:
         members: dict[str, str | int] = {
             "kind": "call" if origin.method == "tools/call" else "request",
-            "principal": self._text(origin.principal) or LOCAL,
+            "principal": self._text(origin.principal) or LOCAL_PRINCIPAL,
             "peer": origin.peer,
             "client": self._client(origin.client),
             "session": origin.session,

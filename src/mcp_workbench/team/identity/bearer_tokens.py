@@ -40,7 +40,7 @@ REJECTED_TOKEN_LIFETIME: Final = 30.0
 
 NO_TOKEN: Final = TokenRejection("a bearer token is required", "")
 NOT_VALID: Final = TokenRejection("this token is not valid")
-FOREIGN: Final = TokenRejection("this token is from another issuer")
+FOREIGN_TOKEN: Final = TokenRejection("this token is from another issuer")
 
 
 class BearerTokens:
@@ -133,7 +133,7 @@ class BearerTokens:
         if seen is not None:
             header, name = seen
             issuer = self._jwts.get(name)
-            return FOREIGN if issuer is None else issuer.verify(token, header)
+            return FOREIGN_TOKEN if issuer is None else issuer.verify(token, header)
         if not self._opaque:
             return NOT_VALID
         who = sender()

@@ -48,11 +48,11 @@ from mcp_workbench.team.identity.unix_users import UnixUsers
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 KEYS_PATH: Final = "/.well-known/jwks.json"
-_REALM: Final = 'Bearer realm="mcp-workbench"'
+_REALM_TEXT: Final = 'Bearer realm="mcp-workbench"'
 # Replacements for characters that may not occur in a quoted string of a challenge.
 _QUOTABLE: Final = {ord('"'): "'", ord("\\"): "/"}
 # The prefix of principals named by a proxy, so that none can be taken for a key or for another provider's user.
-PREFIX: Final = "proxy#"
+PROXY_USER_PREFIX: Final = "proxy#"
 # For a request from the user that the proxy runs as.
 NOT_VOUCHED_FOR: Final = TokenRejection("the proxy names no user, or does not prove that it is the proxy", "")
 UNNAMED: Final = TokenRejection("the proxy names no user, or one that cannot be a name")
@@ -96,7 +96,7 @@ class ProxyHeader:
         groups = [group.strip() for group in _text(written).split(",") if group.strip()]
         if len(groups) > MAX_GROUPS or any(len(group) > MAX_GROUP_LENGTH for group in groups):
             return UNNAMED
-        return Identity(principal=PREFIX + user, groups=frozenset(groups))
+        return Identity(principal=PROXY_USER_PREFIX + user, groups=frozenset(groups))
 
     def runs_as(self, peer: str) -> bool:
         """Whether this is the local user that the proxy runs as. Requests from there belong to a user whom the proxy
@@ -279,7 +279,7 @@ class Callers:
         # Not a challenge: the token may be valid, and clients would discard it and make the user sign in again.
         if found.error == UNREACHABLE:
             return AuthenticationChallenge(found.message, b"", UNAVAILABLE)
-        parts = [_REALM]
+        parts = [_REALM_TEXT]
         if self._auth is not None:
             parts.append(f'resource_metadata="{metadata_url(self._auth.public_url)}"')
         scope = found.scope or " ".join(_scopes(self._auth))

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from mcp_workbench.engine.steps import LOCAL, GuardedRequest, Subject
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL, GuardedRequest, Subject
 
 # Principals that are remembered. A caller is refreshed with each request, so the ones that are dropped have not called
 # for longest. Principals being served, or limited to some toolboxes, are never dropped.
@@ -103,7 +103,7 @@ class Identities:
 
 def known_by_name(principal: str) -> Identity:
     """An identity of which only the name is known."""
-    return Identity(principal=principal or LOCAL)
+    return Identity(principal=principal or LOCAL_PRINCIPAL)
 
 
 def identity_in(subject: Subject, identities: Identities) -> Identity:

@@ -23,8 +23,8 @@ from mcp_workbench.team.identity.identities import Identity
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey
 
-FILE_NAME: Final = "identity-key.json"
-ALGORITHM: Final = "ES256"
+ASSERTION_KEY_FILE: Final = "identity-key.json"
+ASSERTION_ALGORITHM: Final = "ES256"
 # Valid for the requests of a few minutes, so that assertions found later in a server's log are useless.
 ASSERTION_LIFETIME: Final = 300
 MAX_SIGNING_KEY_BYTES: Final = 16 * 1024
@@ -55,12 +55,12 @@ class IdentityAssertions:
         }
         if identity.groups:
             claims["groups"] = sorted(identity.groups)
-        return jwt.encode({"alg": ALGORITHM, "typ": "JWT", "kid": key.thumbprint()}, claims, key)
+        return jwt.encode({"alg": ASSERTION_ALGORITHM, "typ": "JWT", "kid": key.thumbprint()}, claims, key)
 
     def jwks(self) -> bytes:
         """The public key, as served to servers. Raises `DownstreamError`."""
         key = self._own_key()
-        public = {**key.as_dict(private=False), "kid": key.thumbprint(), "use": "sig", "alg": ALGORITHM}
+        public = {**key.as_dict(private=False), "kid": key.thumbprint(), "use": "sig", "alg": ASSERTION_ALGORITHM}
         return encode({"keys": [public]})
 
     def _own_key(self) -> ECKey:
@@ -117,7 +117,7 @@ class IdentityAssertions:
 
 def key_path() -> str | None:
     """Where the key is stored; None if the user has no home."""
-    return state_path(FILE_NAME)
+    return state_path(ASSERTION_KEY_FILE)
 
 
 def _without_following(path: str, flags: int) -> int:

@@ -45,7 +45,7 @@ FAILURE_LOG_INTERVAL: Final = 60.0
 
 BUSY: Final = TokenRejection("too many tokens are being checked; try again", UNREACHABLE)
 NOBODY: Final = PresentingPeer()
-UNKNOWN: Final = TokenRejection("the identity provider does not know this token, or no longer accepts it")
+UNKNOWN_TOKEN: Final = TokenRejection("the identity provider does not know this token, or no longer accepts it")
 
 
 class Introspection:
@@ -130,7 +130,7 @@ class Introspection:
             raise SignInFailed(said)
         claims = answer.fields()
         if claims.get("active") is not True:
-            return UNKNOWN
+            return UNKNOWN_TOKEN
         # The provider vouches for its own tokens; an answer that names another issuer is rejected.
         claims.setdefault("iss", self.settings.issuer)
         now = self._now()

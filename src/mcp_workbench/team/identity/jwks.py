@@ -42,7 +42,7 @@ RSA_BITS: Final = (2048, 8192)
 MAX_KEYS_TRIED: Final = 8
 MAX_KID_LENGTH: Final = 512
 
-_FAMILIES: Final = {"RS": ("RSA", None), "PS": ("RSA", None), "Ed": ("OKP", "Ed25519")}
+_KEY_FAMILIES: Final = {"RS": ("RSA", None), "PS": ("RSA", None), "Ed": ("OKP", "Ed25519")}
 _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
 
@@ -91,7 +91,7 @@ class IssuerKeys:
             return []
         if self._fetched_at is not None and self._now() - self._fetched_at >= KEY_REFRESH_INTERVAL:
             self.look_again()
-        kind, curve = _FAMILIES.get(algorithm[:2], ("EC", _CURVES.get(algorithm)))
+        kind, curve = _KEY_FAMILIES.get(algorithm[:2], ("EC", _CURVES.get(algorithm)))
         return [
             key
             for key in self._keys

@@ -25,7 +25,7 @@ from msgspec.json import decode, encode
 
 from mcp_workbench.engine.config.state_folder import state_path
 from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 from mcp_workbench.errors import WorkbenchError
 
 log = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ MAX_NAMED_KEYS: Final = 1000
 # Revoked keys that are remembered in a cluster; beyond this, the oldest are forgotten.
 MAX_REVOKED_KEYS: Final = 5000
 # Principals that are not keys: a key must not be taken for one of them.
-RESERVED: Final = frozenset(("default", "anonymous", LOCAL, "token"))
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+RESERVED: Final = frozenset(("default", "anonymous", LOCAL_PRINCIPAL, "token"))
+USER_KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # If keys could not be read, for example because no more files could be opened, requests with a key try again, at most
 # this often.
 KEYS_RETRY_INTERVAL: Final = 1.0
@@ -50,9 +50,9 @@ KEYS_RETRY_INTERVAL: Final = 1.0
 # may still have a key that was revoked here.
 REVOKED_FOLDER: Final = "revoked"
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
-_SUFFIX: Final = ".json"
+_KEY_FILE_SUFFIX: Final = ".json"
 # The file is gone, a link, or not ours: trying again will not help. Any other error reveals nothing about the key.
-_LASTING: Final = frozenset(
+_LASTING_ERRORS: Final = frozenset(
     (errno.ENOENT, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENOTDIR, errno.EISDIR)
 )
 
@@ -94,7 +94,7 @@ class KeyFolder:
 
     def create(self, name: str, *, toolboxes: tuple[str, ...] | None = None, expires: float | None = None) -> str:
         """Create a key and return its token, which is not stored. Raises `KeyProblem`."""
-        if not NAME.fullmatch(name) or name.lower() in RESERVED:
+        if not USER_KEY_NAME.fullmatch(name) or name.lower() in RESERVED:
             raise KeyProblem(
                 f"`{name}` cannot be the name of a key",
                 hint="use letters, digits, `.`, `_` and `-`, and none of " + ", ".join(sorted(RESERVED)),
@@ -119,7 +119,7 @@ class KeyFolder:
 
     def revoke(self, name: str) -> bool:
         """Revoke a key. Returns whether there was one. Raises `KeyProblem`."""
-        if not NAME.fullmatch(name):
+        if not USER_KEY_NAME.fullmatch(name):
             return False
         try:
             if os.path.isdir(self._revoked_folder):
@@ -197,12 +197,12 @@ class KeyFolder:
         found: dict[KeyRecord, FileIdentity] = {}
         unread: dict[str, OSError] = {}
         for name in names:
-            if not name.endswith(_SUFFIX):
+            if not name.endswith(_KEY_FILE_SUFFIX):
                 continue
             try:
                 read = self._read(name)
             except OSError as error:
-                unread[name.removesuffix(_SUFFIX)] = error
+                unread[name.removesuffix(_KEY_FILE_SUFFIX)] = error
                 continue
             if read is not None:
                 found[read[0]] = read[1]
@@ -224,7 +224,7 @@ class KeyFolder:
         return about.st_ino, about.st_mtime_ns, about.st_ctime_ns
 
     def _file(self, name: str) -> str:
-        return os.path.join(self.path, name + _SUFFIX)
+        return os.path.join(self.path, name + _KEY_FILE_SUFFIX)
 
     def _read(self, file: str) -> tuple[KeyRecord, FileIdentity] | None:
         """None if it is not accepted. Raises `OSError` if that cannot be decided now."""
@@ -237,11 +237,15 @@ class KeyFolder:
                     return None
                 record = decode(opened.read(MAX_KEY_RECORD_BYTES), type=KeyRecord)
         except (OSError, MsgspecError) as error:
-            if isinstance(error, OSError) and error.errno not in _LASTING:
+            if isinstance(error, OSError) and error.errno not in _LASTING_ERRORS:
                 raise
             log.warning("the key in `%s` cannot be read: %s", path, error)
             return None
-        if record.name + _SUFFIX != file or not NAME.fullmatch(record.name) or record.name.lower() in RESERVED:
+        if (
+            record.name + _KEY_FILE_SUFFIX != file
+            or not USER_KEY_NAME.fullmatch(record.name)
+            or record.name.lower() in RESERVED
+        ):
             log.warning("the key in `%s` is not accepted: the name in it does not match the file", path)
             return None
         return record, _identity(about)

@@ -16,7 +16,7 @@ from msgspec import MsgspecError
 from msgspec.json import decode, encode
 
 from mcp_workbench.engine.lasting_state import NAMED_KEY, REVOKED_KEY, LastingState
-from mcp_workbench.team.identity.named_keys import NAME, RESERVED, Files, KeyFolder, KeyRecord
+from mcp_workbench.team.identity.named_keys import RESERVED, USER_KEY_NAME, Files, KeyFolder, KeyRecord
 
 log = logging.getLogger(__name__)
 
@@ -121,5 +121,5 @@ def _read(sha256: str, value: bytes) -> KeyRecord | None:
         record = decode(value, type=KeyRecord)
     except MsgspecError:
         return None
-    is_valid = NAME.fullmatch(record.name) and record.name.lower() not in RESERVED and record.sha256 == sha256
+    is_valid = USER_KEY_NAME.fullmatch(record.name) and record.name.lower() not in RESERVED and record.sha256 == sha256
     return record if is_valid else None

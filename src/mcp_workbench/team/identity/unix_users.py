@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.team.identity.credentials import TokenRejection
 from mcp_workbench.team.identity.identities import Identity
 
-PREFIX: Final = "unix#"
+UNIX_USER_PREFIX: Final = "unix#"
 STRANGER: Final = TokenRejection("this user of the machine may not connect", "")
 
 
@@ -19,9 +19,9 @@ class UnixUsers:
     """Our own user, and those who were allowed."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        self._identities = {f"uid:{uid_of(user)}": Identity(principal=f"{PREFIX}{user}") for user in allowed}
+        self._identities = {f"uid:{uid_of(user)}": Identity(principal=f"{UNIX_USER_PREFIX}{user}") for user in allowed}
         # Last: the user who started us is `local`, even if named in the list.
-        self._identities[f"uid:{os.geteuid()}"] = Identity(principal=LOCAL)
+        self._identities[f"uid:{os.geteuid()}"] = Identity(principal=LOCAL_PRINCIPAL)
 
     def recognise(self, peer: str) -> Identity | TokenRejection | None:
         """The user at the other end; None if the peer is not a local user."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HINT: Final = "`mcp-workbench team lock diff` shows the difference, `mcp-workbench team lock accept` accepts it"
+CHANGED_HINT: Final = "`mcp-workbench team lock diff` shows the difference, `mcp-workbench team lock accept` accepts it"
 # How many differences a log line names, and how many audit events there are for one list.
 MAX_NAMED_DIFFERENCES: Final = 5
 MAX_LOCK_EVENTS: Final = 50
@@ -53,7 +53,7 @@ _TEXTS: Final[dict[How, str]] = {
     "removed": "it is gone",
 }
 # The lists that the item of a request may be in.
-_KINDS: Final = {
+_KINDS_OF_METHODS: Final = {
     "tools/call": ("tools",),
     "prompts/get": ("prompts",),
     "resources/read": ("resources",),
@@ -144,7 +144,7 @@ class Lock:
         said, self._problem_said = self._problem_said, "" if self.problem is None else self.problem.message
         if self.problem is not None and self.problem.message != said:
             what = "nothing is shown until that is solved" if self.is_enforced else "nothing can be compared"
-            log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or HINT)
+            log.error("%s; %s. hint: %s", self.problem.message, what, self.problem.hint or CHANGED_HINT)
 
     def apply_accepted(self) -> None:
         """Compare with what was accepted on other machines as well. The caller judges all servers again."""
@@ -242,7 +242,7 @@ class Lock:
         more = f" and {len(news) - MAX_NAMED_DIFFERENCES} more" if len(news) > MAX_NAMED_DIFFERENCES else ""
         what = "is not in the lock file" if locked is None else "differs from the lock file"
         consequence = "; withheld until accepted" if self.is_enforced else ""
-        log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, items, more, consequence, HINT)
+        log.warning("[%s] %s: %s%s%s. hint: %s", entry.label, what, items, more, consequence, CHANGED_HINT)
         for kind, name, how in news[:MAX_LOCK_EVENTS]:
             self._record(
                 "definition",
@@ -276,7 +276,7 @@ class LockStep:
         if entry is None:
             return None
         method, item = request.method, request.item
-        kinds = _KINDS.get(method)
+        kinds = _KINDS_OF_METHODS.get(method)
         if kinds is None:
             if method in _FREE or method.startswith(_NOTIFICATIONS):
                 return None
@@ -338,5 +338,5 @@ class LockStep:
 
 def _withheld(what: str, reason: str, code: int = INVALID_PARAMS) -> Denial:
     if reason != NO_FILE:
-        reason += f"; for the user: {HINT}"
+        reason += f"; for the user: {CHANGED_HINT}"
     return Denial(code, f"{what} is withheld: {reason}", rule="lock")

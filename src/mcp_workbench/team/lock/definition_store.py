@@ -14,7 +14,7 @@ from mcp_workbench.team.lock.lock_file import canonical_definition, definition_h
 
 # Definitions may be up to 64 MiB; differences of that size are not readable.
 MAX_STORED_DEFINITION_BYTES: Final = 1024 * 1024
-_PREFIX: Final = "sha256:"
+_HASH_PREFIX: Final = "sha256:"
 
 
 class DefinitionStore:
@@ -25,7 +25,7 @@ class DefinitionStore:
 
     def known(self, hash: str) -> bytes | None:
         """The definition with this hash; None if it was locked elsewhere, or the file was changed."""
-        digits = hash.removeprefix(_PREFIX)
+        digits = hash.removeprefix(_HASH_PREFIX)
         if self._folder is None or len(digits) != 64 or not digits.isalnum():
             return None
         try:
@@ -43,7 +43,7 @@ class DefinitionStore:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             for definition in definitions:
                 content = canonical_definition(definition)
-                path = os.path.join(self._folder, definition_hash(definition).removeprefix(_PREFIX))
+                path = os.path.join(self._folder, definition_hash(definition).removeprefix(_HASH_PREFIX))
                 if len(content) > MAX_STORED_DEFINITION_BYTES or os.path.exists(path):
                     continue
                 draft = f"{path}.{os.getpid()}.new"

@@ -21,7 +21,7 @@ from msgspec import Struct
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.team.lock.packages import package_of
 
-_NPM: Final = "npm:"
+_NPM_PREFIX: Final = "npm:"
 _EXACT: Final = re.compile(r"\d+(?:\.\d+){2}\S*")
 _PYTHON: Final = re.compile(r"python[0-9.]*")
 # Lists of installed files are some megabytes for the largest packages.
@@ -36,8 +36,8 @@ def installed_package(config: ServerConfig, environ: Mapping[str, str]) -> str:
     """As `package_of`, with the installed version if the command names none."""
     named = package_of(config)
     env = {**environ, **config.env}
-    if named.startswith(_NPM):
-        return _NPM + _npx(named.removeprefix(_NPM), env)
+    if named.startswith(_NPM_PREFIX):
+        return _NPM_PREFIX + _npx(named.removeprefix(_NPM_PREFIX), env)
     return named or (_pip(config.command, config.args, env) if config.command is not None else "")
 
 

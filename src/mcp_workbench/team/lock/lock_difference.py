@@ -44,7 +44,7 @@ MAX_SEARCHED_TEXT_LENGTH: Final = 64 * 1024
 _MAX_DIFFERENCE_QUOTE: Final = 80
 # Hints that restrict a tool, with the restricting value; any other value is wider. The specification's defaults:
 # nothing is read-only or idempotent, everything is destructive and open, unless stated.
-_NARROW: Final = {"readOnlyHint": True, "idempotentHint": True, "destructiveHint": False, "openWorldHint": False}
+_NARROW_HINTS: Final = {"readOnlyHint": True, "idempotentHint": True, "destructiveHint": False, "openWorldHint": False}
 
 
 # What a person should review in a definition that is new or has changed. Points out, never decides.
@@ -79,7 +79,7 @@ def taken_names(name: str, others: Mapping[str, Iterable[str]]) -> Iterator[str]
 def wider_annotations(before: object, after: object) -> Iterator[str]:
     """Hints that promised something and no longer do."""
     old, new = _annotations(before), _annotations(after)
-    for hint, promise in _NARROW.items():
+    for hint, promise in _NARROW_HINTS.items():
         if old.get(hint) is promise and new.get(hint) is not promise:
             now = str(new[hint]).lower() if hint in new else "not said"
             yield f"wider annotations: `{hint}` was {str(promise).lower()}, is {now}"

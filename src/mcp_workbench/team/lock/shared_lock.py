@@ -15,12 +15,12 @@ from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder, encode
 
 from mcp_workbench.engine.catalog.offer import INSTRUCTIONS, KINDS
-from mcp_workbench.engine.lasting_state import ACCEPTED, LastingState
+from mcp_workbench.engine.lasting_state import ACCEPTED_DEFINITION, LastingState
 from mcp_workbench.team.lock.lock_file import LockedServer, LockFile
 
 # Hashes that one accepted definition takes the place of: it may change often, and files be older than the last change.
 MAX_FORMER_HASHES: Final = 20
-_KINDS: Final = (*KINDS, INSTRUCTIONS)
+_ALL_LOCKED_KINDS: Final = (*KINDS, INSTRUCTIONS)
 
 
 class AcceptedDefinition(Struct, rename="camel"):
@@ -47,7 +47,7 @@ class SharedLock:
         self._state = state
         self._changed = changed
         self._accepted: dict[str, AcceptedDefinition] = {}
-        state.follow(ACCEPTED, self._on_accepted)
+        state.follow(ACCEPTED_DEFINITION, self._on_accepted)
 
     def _on_accepted(self, values: dict[str, bytes]) -> None:
         before = dict(self._accepted)
@@ -56,10 +56,10 @@ class SharedLock:
                 read = _decode(value)
             except MsgspecError:
                 continue
-            if read.key == key and read.kind in _KINDS:
+            if read.key == key and read.kind in _ALL_LOCKED_KINDS:
                 self._accepted[key] = read
         for key in self._accepted.keys() - values.keys():
-            self._state.keep(ACCEPTED, "", key, encode(self._accepted[key]))
+            self._state.keep(ACCEPTED_DEFINITION, "", key, encode(self._accepted[key]))
         if self._accepted != before:
             self._changed()
 
@@ -75,7 +75,7 @@ class SharedLock:
                 others = [each for each in (*known.former, known.hash) if each not in (former, now)]
                 made.former = [*others, former][-MAX_FORMER_HASHES:]
             self._accepted[made.key] = made
-            self._state.keep(ACCEPTED, "", made.key, encode(made))
+            self._state.keep(ACCEPTED_DEFINITION, "", made.key, encode(made))
 
     def applied(self, file: LockFile) -> LockFile:
         """The file, with what was accepted on other machines."""
@@ -96,7 +96,7 @@ class SharedLock:
 def _items(file: LockFile) -> Iterator[tuple[str, str, str, str]]:
     for toolbox, servers in file.toolboxes.items():
         for server, locked in servers.items():
-            for kind in _KINDS:
+            for kind in _ALL_LOCKED_KINDS:
                 for item in locked.hashes(kind):
                     yield toolbox, server, kind, item
 

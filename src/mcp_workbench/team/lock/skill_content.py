@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.catalog.uris import files_of, skills_around
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS
 from mcp_workbench.engine.protocol.results import result_type
 from mcp_workbench.team.lock.lock_file import definition_hash
 
@@ -54,7 +54,7 @@ def why_other(method: str, item: str, skills: Mapping[str, Raw], result: Raw) ->
         return None
     try:
         contents = _decode_read(result).contents
-    except UNREADABLE:
+    except READING_ERRORS:
         return OTHER_CONTENT
     is_same = all(_has_digest(each, digests.get(each.uri) or wanted) for each in contents)
     return None if is_same else OTHER_CONTENT
@@ -65,7 +65,7 @@ def _why_other_entry(listed: Raw | None, result: Raw) -> str | None:
         return None
     try:
         got = _decode_got(result).skill
-    except UNREADABLE:
+    except READING_ERRORS:
         return OTHER_ENTRY
     is_same = not isinstance(got, UnsetType) and definition_hash(got) == definition_hash(listed)
     return None if is_same else OTHER_ENTRY

@@ -23,7 +23,7 @@ from msgspec.json import Decoder, decode, encode
 from mcp_workbench.engine.protocol.sealed_state import RETRY_MEMBERS
 from mcp_workbench.engine.steps import (
     APPROVED,
-    LOCAL,
+    LOCAL_PRINCIPAL,
     Ask,
     Denial,
     EventRecorder,
@@ -34,7 +34,7 @@ from mcp_workbench.engine.steps import (
     origin_of,
 )
 from mcp_workbench.team.policy.approval_question import Duration, chosen, is_cut, question, shown
-from mcp_workbench.team.policy.rules_in_force import COMPLETION, FORBIDDEN, TASKS, Policy, denied
+from mcp_workbench.team.policy.rules_in_force import COMPLETION, FORBIDDEN, TASK_METHODS, Policy, denied
 
 # How long "for an hour" is. Long enough for a piece of work, short enough for the user to remember.
 APPROVAL_LIFETIME: Final = 3600.0
@@ -56,10 +56,12 @@ MAX_DECIDED: Final = 1000
 MAX_WAITING_CALL_BYTES: Final = 256 * 1024
 _NO_STATE: Final = Raw(b"null")
 # The part of `_meta` that belongs to the protocol and to tracing: it does not affect what a call does.
-_PROTOCOL: Final = "io.modelcontextprotocol/"
+_PROTOCOL_PREFIX: Final = "io.modelcontextprotocol/"
 _FOR_TRANSPORT: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 # Known clients (Claude Code, VS Code, Codex) number their calls and turns with these, so that no two calls are equal.
-_NUMBERS: Final = frozenset({"claudecode/toolUseId", "vscode.requestId", "callId", "itemId", "x-codex-turn-metadata"})
+_CALL_NUMBERS: Final = frozenset(
+    {"claudecode/toolUseId", "vscode.requestId", "callId", "itemId", "x-codex-turn-metadata"}
+)
 
 
 class GrantedApproval(Struct):
@@ -383,7 +385,7 @@ class Approvals:
         return [
             {
                 "id": each.id,
-                "principal": each.principal or LOCAL,
+                "principal": each.principal or LOCAL_PRINCIPAL,
                 "call": each.place,
                 "arguments": each.arguments,
                 "secondsLeft": round(each.expires - now),
@@ -413,7 +415,7 @@ class ApprovalStep:
         self._passed: dict[int, str] = {}
 
     def check(self, request: GuardedRequest) -> Pass | Ask | Denial | None:
-        if request.method.startswith(TASKS) or not request.toolbox:
+        if request.method.startswith(TASK_METHODS) or not request.toolbox:
             # A task was approved as the call that created it.
             return None
         decision = self._policy.decide(request)
@@ -481,7 +483,7 @@ class ApprovalStep:
         rule = judged.rule if is_forbidden else rule
         decision = "denied" if duration is None or is_forbidden else "passed"
         # Whoever uses the client has answered.
-        who, what = request.principal or LOCAL, arguments_digest(request.params)
+        who, what = request.principal or LOCAL_PRINCIPAL, arguments_digest(request.params)
         origin = origin_of(request)
         self._record("approval", **origin, rule=rule, decision=decision, reason=duration, by=who, digest=what)
         if is_forbidden:
@@ -583,7 +585,9 @@ def _meta_to_judge(request: GuardedRequest) -> bytes | None:
     members = _named_once(bytes(request.meta))
     if members is None:
         return bytes(request.meta)
-    kept = {name: each for name, each in members if not name.startswith(_PROTOCOL) and name not in _FOR_TRANSPORT}
+    kept = {
+        name: each for name, each in members if not name.startswith(_PROTOCOL_PREFIX) and name not in _FOR_TRANSPORT
+    }
     return encode(kept) if kept else None
 
 
@@ -593,7 +597,7 @@ def _bound_meta(request: GuardedRequest) -> bytes:
     members = None if meta is None else _named_once(meta)
     if members is None:
         return meta or b""
-    bound = {name: each for name, each in sorted(members) if name not in _NUMBERS}
+    bound = {name: each for name, each in sorted(members) if name not in _CALL_NUMBERS}
     return encode(bound) if bound else b""
 
 

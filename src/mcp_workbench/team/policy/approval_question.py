@@ -17,7 +17,7 @@ from mcp_workbench.engine.printable import one_line
 Duration = Literal["once", "session", "hour"]
 DURATIONS: Final = get_args(Duration)
 _SAID: Final = {"once": "Once", "session": "For this session", "hour": "For an hour"}
-MEMBER: Final = "allow"
+ALLOW_MEMBER: Final = "allow"
 # Users do not read more in a form, and windows outgrow the screen. The question states how much is left out, with its
 # hash; all of it can be read elsewhere.
 MAX_QUESTION_LENGTH: Final = 4000
@@ -68,7 +68,7 @@ def question(
     form = {
         "type": "object",
         "properties": {
-            MEMBER: {
+            ALLOW_MEMBER: {
                 "type": "string",
                 "title": "Allow exactly this call",
                 "enum": choices,
@@ -76,7 +76,7 @@ def question(
                 "enumNames": [_SAID[choice] for choice in choices],
             }
         },
-        "required": [MEMBER],
+        "required": [ALLOW_MEMBER],
     }
     return {"message": "\n".join(lines), "requestedSchema": form}
 

@@ -18,7 +18,7 @@ from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Pass
 from mcp_workbench.team.identity.identities import Identities, identity_in
 from mcp_workbench.team.policy.globs import PathGlob
 from mcp_workbench.team.policy.policy import Who
-from mcp_workbench.team.policy.shared_counts import NOTHING, Counted, SharedCounts
+from mcp_workbench.team.policy.shared_counts import NO_COUNTS_YET, Counted, SharedCounts
 
 # Differs from `FORBIDDEN`: what is refused now may be allowed in a moment.
 LIMIT_REACHED: Final = -32011
@@ -158,7 +158,7 @@ class LimitStep:
                 return _too_many(limit)
             if shared is not None and shared.is_blind:
                 return _blind(limit)
-            elsewhere = NOTHING if shared is None else shared.elsewhere(key)
+            elsewhere = NO_COUNTS_YET if shared is None else shared.elsewhere(key)
             reached = _reached(limit.written, used, size, elsewhere, is_sent=is_sent)
             if reached is not None:
                 return _denial(limit, *reached)
@@ -232,7 +232,7 @@ def _denial(limit: _Limit, text: str, seconds: int) -> Denial:
 
 
 def _reached(
-    limit: LimitRule, used: _Usage, size: int, elsewhere: Counted = NOTHING, *, is_sent: bool = True
+    limit: LimitRule, used: _Usage, size: int, elsewhere: Counted = NO_COUNTS_YET, *, is_sent: bool = True
 ) -> tuple[str, int] | None:
     """The limit that is reached, and after how many seconds another attempt makes sense. `elsewhere`: what other
     instances have counted."""

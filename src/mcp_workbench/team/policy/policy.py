@@ -27,7 +27,7 @@ from mcp_workbench.team.policy.uri_spellings import (
     other_spellings,
 )
 
-KINDS: Final = ("tools", "prompts", "resources")
+POLICY_KINDS: Final = ("tools", "prompts", "resources")
 # The kind of item by method. All other methods are matched only by rules about everything.
 KIND_OF: Final = {
     "tools/call": "tools",
@@ -329,7 +329,7 @@ def _first_match(
 
 
 def may_show(
-    rules: Sequence[Rule], identity: Identity, toolbox: str, server: str, kinds: Sequence[str] = KINDS
+    rules: Sequence[Rule], identity: Identity, toolbox: str, server: str, kinds: Sequence[str] = POLICY_KINDS
 ) -> bool:
     """Whether a server can have anything of these kinds that is visible to this principal, whatever it turns out to
     offer."""

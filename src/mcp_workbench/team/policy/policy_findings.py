@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mcp_workbench.engine.nearest import nearest
 from mcp_workbench.team.policy.globs import PathGlob, fits, takes_all
-from mcp_workbench.team.policy.policy import KINDS, STRICTNESS, Rule
+from mcp_workbench.team.policy.policy import POLICY_KINDS, STRICTNESS, Rule
 
 # By toolbox and server, the known items by kind; None if unknown.
 KnownOffers = Mapping[tuple[str, str], Mapping[str, Collection[str]] | None]
@@ -45,7 +45,7 @@ def _covers_all(other: Rule, rule: Rule) -> bool:
     if other.paths is not None and rule.paths is None and not rule.written.has_annotations:
         # It also covers methods that are not listed here.
         return False
-    return all(_covers(other, rule, kind) for kind in KINDS)
+    return all(_covers(other, rule, kind) for kind in POLICY_KINDS)
 
 
 def _covers(other: Rule, rule: Rule, kind: str) -> bool:
@@ -85,7 +85,7 @@ def _never_tightens(rule: Rule, following: Sequence[Rule]) -> str | None:
 def _leads_nowhere(rule: Rule, known: KnownOffers) -> str | None:
     if rule.paths is None:
         return None
-    reasons = [_why_nowhere(path, kind, known) for kind in KINDS for path in rule.paths[kind]]
+    reasons = [_why_nowhere(path, kind, known) for kind in POLICY_KINDS for path in rule.paths[kind]]
     return None if any(reason is None for reason in reasons) else reasons[0]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # In the range that JSON-RPC leaves to implementations, and used by no revision of MCP.
 FORBIDDEN: Final = -32010
 # The prefix of methods about tasks: a task is judged as the tool that created it.
-TASKS: Final = "tasks/"
+TASK_METHODS: Final = "tasks/"
 # Named where the setting of programs decides.
 PROGRAM_RULE: Final = "programs.writes"
 COMPLETION: Final = "completion/complete"
@@ -112,7 +112,7 @@ class Policy:
         identity, kind, method = identity_in(subject, self.identities), None, subject.method
         # Nearly all are calls.
         if method != "tools/call":
-            if method.startswith(TASKS):
+            if method.startswith(TASK_METHODS):
                 subject = self._as_call(subject)
                 method = subject.method
             elif method == COMPLETION and isinstance(subject, GuardedRequest):

@@ -20,7 +20,7 @@ from msgspec.json import Decoder, encode
 
 from mcp_workbench.engine.lasting_state import APPROVAL, WAITING, LastingState
 from mcp_workbench.engine.printable import one_line
-from mcp_workbench.engine.steps import LOCAL
+from mcp_workbench.engine.steps import LOCAL_PRINCIPAL
 from mcp_workbench.team.policy.approval import MAX_DECIDED, WAITING_CALL_LIFETIME, Approvals, WaitingCall
 from mcp_workbench.team.policy.approval_socket import ApprovalReply, ApprovalRequest
 
@@ -222,7 +222,7 @@ class SharedApprovals:
         for each in self.calls():
             yield {
                 "id": each.id,
-                "principal": each.principal or LOCAL,
+                "principal": each.principal or LOCAL_PRINCIPAL,
                 "call": each.place,
                 "arguments": each.arguments,
                 "secondsLeft": round(each.until - now),
@@ -239,7 +239,7 @@ class SharedApprovals:
             return ApprovalReply(decided=self._decided.get(id))
         if wanted.only_shows:
             whole = call.arguments if call.whole is None else call.whole.decode(errors="backslashreplace")
-            return ApprovalReply(f"{one_line(f'{call.place} for {call.principal or LOCAL}')}\n{whole}")
+            return ApprovalReply(f"{one_line(f'{call.place} for {call.principal or LOCAL_PRINCIPAL}')}\n{whole}")
         key = secrets.token_hex(8)
         reply: asyncio.Future[ApprovalReply] = asyncio.get_running_loop().create_future()
         self._replies[key] = reply

@@ -26,11 +26,11 @@ EXCHANGE_INTERVAL: Final = 1.0
 ENDED_INSTANCE_COUNT_LIFETIME: Final = 60.0
 ENDED_INSTANCE_IN_FLIGHT_LIFETIME: Final = 5.0
 MAX_COUNTED_ELSEWHERE: Final = 20_000
-_LIMITS: Final = "limits"
+_LIMITS_TOPIC: Final = "limits"
 
 # Calls and bytes within the last minute, and calls in flight.
 Counted = tuple[int, int, int]
-NOTHING: Final[Counted] = (0, 0, 0)
+NO_COUNTS_YET: Final[Counted] = (0, 0, 0)
 
 
 class CountedUsage(Protocol):
@@ -59,7 +59,7 @@ class SharedCounts:
         self._elsewhere: OrderedDict[str, dict[str, tuple[Counted, float]]] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._is_soon = False
-        state.on_told(_LIMITS, self._on_told)
+        state.on_told(_LIMITS_TOPIC, self._on_told)
 
     @property
     def is_blind(self) -> bool:
@@ -77,7 +77,7 @@ class SharedCounts:
         """What all other instances have counted."""
         told = self._elsewhere.get(str(key))
         if told is None:
-            return NOTHING
+            return NO_COUNTS_YET
         now = self._now()
         calls = size = in_flight = 0
         for instance, (counted, at) in list(told.items()):
@@ -106,9 +106,9 @@ class SharedCounts:
         for key, used in list(self._own.items()):
             used.advance(now)
             counted[key] = used.counted()
-            if counted[key] == NOTHING:
+            if counted[key] == NO_COUNTS_YET:
                 del self._own[key]
-        self._state.tell(_LIMITS, _encode(_Told(self._instance, counted)))
+        self._state.tell(_LIMITS_TOPIC, _encode(_Told(self._instance, counted)))
         if self._own:
             self._start_timer(EXCHANGE_INTERVAL)
 

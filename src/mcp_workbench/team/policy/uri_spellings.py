@@ -19,17 +19,17 @@ MAX_PERCENT_ENCODINGS: Final = 4
 # makes a URI longer has been removed by then.
 MAX_NORMALISED_LENGTH: Final = 1000
 # URIs without another spelling: most in lists, which are judged by the thousand.
-_PLAIN: Final = re.compile(
+_PLAIN_URI: Final = re.compile(
     r"(?!file://[^/])[a-z][a-z0-9+.-]*://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)?"
     r"(?:/[A-Za-z0-9_~!$&'()*+,;=:@-][^/%#?\\\x00-\x20\x7f-\U0010ffff]*)*"
 )
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
+_URI_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=:)")
 _TAIL: Final = re.compile(r"[?#]")
 _PORT: Final = re.compile(r":([0-9]*)$")
 _SLASHES: Final = re.compile(r"//+")
-_DEFAULT_PORTS: Final = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
+_DEFAULT_PORT_TEXTS: Final = {"http": "80", "https": "443", "ws": "80", "wss": "443"}
 # Dropped everywhere, and stripped at both ends, as in browsers.
-_DROPPED: Final = {ord(each): None for each in "\t\r\n"}
+_DROPPED_CHARACTERS: Final = {ord(each): None for each in "\t\r\n"}
 _AROUND: Final = "".join(map(chr, range(0x21)))
 
 
@@ -41,7 +41,7 @@ def is_encoded_too_often(uri: str) -> bool:
 
 def other_spellings(uri: str) -> Iterator[str]:
     """The spellings that are judged in addition to the URI as written, each once."""
-    if _PLAIN.fullmatch(uri):
+    if _PLAIN_URI.fullmatch(uri):
         return
     seen = {uri}
     for _ in range(MAX_PERCENT_ENCODINGS + 1):
@@ -94,7 +94,7 @@ def bare_globs(glob: str) -> set[str]:
 
 
 def _cleaned(uri: str) -> str:
-    return uri.strip(_AROUND).translate(_DROPPED).replace("\\", "/")
+    return uri.strip(_AROUND).translate(_DROPPED_CHARACTERS).replace("\\", "/")
 
 
 def _composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
@@ -120,7 +120,7 @@ def _before(scheme: str) -> str:
 
 
 def _cut_scheme(uri: str) -> tuple[str, str]:
-    found = _SCHEME.match(uri)
+    found = _URI_SCHEME.match(uri)
     return ("", uri) if found is None else (found[0].lower(), uri[found.end() + 1 :])
 
 
@@ -145,7 +145,7 @@ def _host(authority: str, scheme: str) -> str:
     if port is None:
         return f"{user}{at}{place.rstrip('.')}"
     host = place[: port.start()].rstrip(".")
-    return f"{user}{at}{host}" + ("" if port[1] in ("", _DEFAULT_PORTS.get(scheme)) else port[0])
+    return f"{user}{at}{host}" + ("" if port[1] in ("", _DEFAULT_PORT_TEXTS.get(scheme)) else port[0])
 
 
 def _resolved(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 # Header names are case-insensitive; ours are in lower case.
-PROTOCOL_VERSION: Final = "mcp-protocol-version"
+PROTOCOL_VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 PARAMETER_PREFIX: Final = "mcp-param-"

@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.json import Decoder
 
 from mcp_workbench.engine.json_schema import schemas_in
-from mcp_workbench.engine.jsonrpc.messages import UNREADABLE, decode_object
+from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS, decode_object
 from mcp_workbench.engine.transport.http import header_values
 from mcp_workbench.engine.transport.http.header_names import PARAMETER_PREFIX
 
@@ -24,8 +24,8 @@ Path = tuple[str, ...]
 # Maps the path of a property, as keys of `properties`, to the name after `Mcp-Param-`.
 HeaderParameters = Mapping[Path, str]
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_TYPES: Final = ("string", "integer", "boolean")
+_HTTP_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_MIRRORED_TYPES: Final = ("string", "integer", "boolean")
 _DECIMAL: Final = re.compile(r"(-?[0-9]+)(?:\.0+)?")
 
 _decode_any: Final = Decoder(Any).decode
@@ -45,9 +45,9 @@ def read_annotations(input_schema: object) -> HeaderParameters:
         if not path:
             raise InvalidAnnotation(f"`{ANNOTATION}` cannot be reached through `properties` alone")
         where, name, kind = ".".join(path), schema[ANNOTATION], schema.get("type")
-        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        if not isinstance(name, str) or not _HTTP_TOKEN.fullmatch(name):
             raise InvalidAnnotation(f"`{ANNOTATION}` of `{where}` is not the name of a header")
-        if kind not in _TYPES:
+        if kind not in _MIRRORED_TYPES:
             raise InvalidAnnotation(f"`{ANNOTATION}` of `{where}` needs type string, integer or boolean")
         if name.lower() in taken:
             raise InvalidAnnotation(f"`{ANNOTATION}` of `{where}` repeats `{name}`")
@@ -64,7 +64,7 @@ def headers_for(parameters: HeaderParameters, arguments: Raw | bytes | None) -> 
     for path, name in parameters.items():
         try:
             text = _written(_value_at(arguments, path))
-        except UNREADABLE:
+        except READING_ERRORS:
             # Left to the server, which reports invalid arguments.
             continue
         if text is not None:
@@ -81,7 +81,7 @@ def find_mismatch(
         header, where = f"Mcp-Param-{name}", ".".join(path)
         try:
             value = _value_at(arguments, path)
-        except UNREADABLE:
+        except READING_ERRORS:
             # Not treated as missing: a server behind us may be able to read it.
             return f"`{where}` in the body cannot be read, and so not compared with `{header}`"
         text = _written(value)

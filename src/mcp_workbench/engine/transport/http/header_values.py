@@ -9,26 +9,26 @@ import binascii
 import re
 from typing import Final
 
-PREFIX: Final = "=?base64?"
-SUFFIX: Final = "?="
+ENCODED_PREFIX: Final = "=?base64?"
+ENCODED_SUFFIX: Final = "?="
 # Visible ASCII with spaces inside. A tab is allowed in a header, but proxies are known to turn it into a space.
-_PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_PLAIN_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 def encode(value: str) -> str:
     """The value as it is sent in a header."""
-    if not value or (_PLAIN.fullmatch(value) and not _has_sentinel(value)):
+    if not value or (_PLAIN_VALUE.fullmatch(value) and not _has_sentinel(value)):
         return value
     # A lone surrogate has no UTF-8; `?` will not match the body, and the server will report it.
     payload = binascii.b2a_base64(value.encode("utf-8", "replace"), newline=False)
-    return f"{PREFIX}{payload.decode('ascii')}{SUFFIX}"
+    return f"{ENCODED_PREFIX}{payload.decode('ascii')}{ENCODED_SUFFIX}"
 
 
 def decode(value: str) -> str | None:
     """The decoded value of a header; None if its encoding is broken, which matches nothing."""
     if not _has_sentinel(value):
         return value
-    payload = value[len(PREFIX) : -len(SUFFIX)].encode("latin-1", "replace")
+    payload = value[len(ENCODED_PREFIX) : -len(ENCODED_SUFFIX)].encode("latin-1", "replace")
     try:
         decoded = binascii.a2b_base64(payload, strict_mode=True)
         text = decoded.decode("utf-8")
@@ -39,4 +39,8 @@ def decode(value: str) -> str | None:
 
 
 def _has_sentinel(value: str) -> bool:
-    return value.startswith(PREFIX) and value.endswith(SUFFIX) and len(value) >= len(PREFIX) + len(SUFFIX)
+    return (
+        value.startswith(ENCODED_PREFIX)
+        and value.endswith(ENCODED_SUFFIX)
+        and len(value) >= len(ENCODED_PREFIX) + len(ENCODED_SUFFIX)
+    )

@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 from mcp_workbench.engine.jsonrpc import messages
 from mcp_workbench.engine.jsonrpc.messages import (
     LARGE_REQUEST,
-    UNREADABLE,
+    READING_ERRORS,
     LargeObject,
     decode_string,
     interned,
@@ -79,7 +79,7 @@ class MessageSummary(Struct, eq=False):
             return None
         try:
             return decode_string(raw)
-        except UNREADABLE:
+        except READING_ERRORS:
             return None
 
     @property
@@ -99,13 +99,13 @@ class MessageSummary(Struct, eq=False):
 def _version_of(stamp: bytes) -> str | None:
     try:
         version = _decode_meta(stamp).version
-    except UNREADABLE:
+    except READING_ERRORS:
         return None
     if version is UNSET:
         return None
     try:
         return decode_string(version)
-    except UNREADABLE:
+    except READING_ERRORS:
         return ""
 
 
@@ -154,7 +154,7 @@ def summarise(
             members = known or messages.decode_object(found.params)
             if known is None and len(message) > LARGE_REQUEST:
                 members = LargeObject(members)
-        except UNREADABLE:
+        except READING_ERRORS:
             members = None
         else:
             stamp = members.get("_meta")
@@ -165,10 +165,10 @@ def summarise(
 
 # How we and many others write messages: enough to recognise an answer without parsing all of it. The result that
 # follows may be large.
-_HEAD: Final = re.compile(
+_MESSAGE_HEAD: Final = re.compile(
     rb'\s*\{"jsonrpc":\s?"2\.0",\s?(?:"id":\s?(-?[0-9]{1,18}|"[^"\\]{0,200}"),\s?"(method|result|error)"|"method"):'
 )
-_KINDS: Final[dict[bytes, MessageKind]] = {b"method": "request", b"result": "result", b"error": "error"}
+_MESSAGE_KINDS: Final[dict[bytes, MessageKind]] = {b"method": "request", b"result": "result", b"error": "error"}
 
 
 def kind_and_id(message: bytes) -> tuple[MessageKind, bytes | None]:
@@ -176,20 +176,20 @@ def kind_and_id(message: bytes) -> tuple[MessageKind, bytes | None]:
 
     Raises `Malformed` if it is neither in that order nor a complete message.
     """
-    found = _HEAD.match(message)
+    found = _MESSAGE_HEAD.match(message)
     if found is None:
         summary = summarise(message, decode=messages.decode_envelope)
         return summary.kind, summary.id
     if found[1] is None:
         return "notification", None
-    return _KINDS[found[2]], found[1]
+    return _MESSAGE_KINDS[found[2]], found[1]
 
 
 def split_batch(message: bytes) -> list[bytes]:
     """The messages of a batch. Raises `Malformed`."""
     try:
         return [bytes(each) for each in _decode_list(message)]
-    except UNREADABLE as error:
+    except READING_ERRORS as error:
         raise messages.Malformed(str(error)) from None
 
 
@@ -199,7 +199,7 @@ def split_large_batch(message: bytes) -> Iterator[list[bytes]]:
         for some in sliced(message, _decode_list):
             for start in range(0, len(some), BATCH_AT_ONCE):
                 yield [bytes(each) for each in some[start : start + BATCH_AT_ONCE]]
-    except UNREADABLE as error:
+    except READING_ERRORS as error:
         raise messages.Malformed(str(error)) from None
 
 

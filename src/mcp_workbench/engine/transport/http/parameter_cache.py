@@ -18,7 +18,7 @@ from mcp_workbench.engine.transport.http.header_parameters import (
     read_annotations,
 )
 
-_WORD = f'"{ANNOTATION}"'.encode()
+_ANNOTATION_KEY = f'"{ANNOTATION}"'.encode()
 
 
 class HeaderParameterCache:
@@ -62,7 +62,7 @@ class HeaderParameterCache:
 
 def read_parameters(definition: Raw) -> HeaderParameters | None:
     """None for a tool without any, or whose definition cannot be used over HTTP."""
-    if _WORD not in bytes(definition):
+    if _ANNOTATION_KEY not in bytes(definition):
         return None
     try:
         return read_annotations(decode(definition)["inputSchema"])

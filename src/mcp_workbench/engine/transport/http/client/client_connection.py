@@ -33,7 +33,7 @@ from mcp_workbench.engine.transport.write_batch import JOIN_BELOW, WriteBatch
 MAX_RESPONSE_HEAD_BYTES: Final = 128 * 1024
 # Headers up to this length are cached in encoded form.
 MAX_CACHED_HEADER_LENGTH: Final = 512
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -384,6 +384,6 @@ def end_head(head: bytes, body: bytes | None) -> bytes:
 # Most headers are the same in each request.
 @lru_cache(maxsize=512)
 def _line(name: str, value: str) -> str:
-    if not _NAME.fullmatch(name) or _UNWRITABLE.search(value):
+    if not _FIELD_NAME.fullmatch(name) or _UNWRITABLE.search(value):
         raise Unwritable(f"header `{name}` contains characters that are not allowed in a header")
     return f"{name}: {value}\r\n"

@@ -17,7 +17,7 @@ from mcp_workbench.errors import NO_FILES, SHORTAGE_HINTS, DownstreamError
 
 # How much of an error page is quoted.
 MAX_QUOTED_ERROR_LENGTH: Final = 200
-_TITLE: Final = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
+_HTML_TITLE: Final = re.compile(r"<title[^<>]*>([^<]*)", re.IGNORECASE)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f-\x9f]+")
 # For temporary failures: the next call may well work.
 _TRY_AGAIN: Final = "try again; if it persists, check the server's own log"
@@ -153,7 +153,7 @@ def _reason(cause: Exception | None) -> str:
 
 def _said(headers: Mapping[str, str], text: str) -> str:
     if "html" in headers.get("content-type", "") or text.lstrip()[:1] == "<":
-        title = _TITLE.search(text)
+        title = _HTML_TITLE.search(text)
         return f", with a web page: {quoted(title[1])}" if title and title[1].strip() else ", with a web page"
     found = re.search(r'"message"\s*:\s*"((?:[^"\\]|\\.){1,500})"', text) if text.lstrip()[:1] == "{" else None
     text = quoted(found[1] if found else text)

@@ -44,7 +44,7 @@ Key = tuple[str, str, str | None, "Reach | None"]
 # RFC 6750, section 3.1, defines the first, with status 401. Some servers answer 403 if a token has expired, and some
 # give the reason only in the body.
 _TOKEN_IS_OVER: Final = frozenset(("invalid_token", "expired_token", "token_expired"))
-_SCOPE: Final = "insufficient_scope"
+_SCOPE_ERROR: Final = "insufficient_scope"
 # A refusal is a small object; do not wait for a larger one.
 MAX_REFUSAL_BYTES: Final = 4 * 1024
 
@@ -288,7 +288,7 @@ def _follow(method: str, address: Address, location: str, status: int) -> Addres
 async def credential_refusal(response: Response, own: Mapping[str, str]) -> CredentialRefusal | None:
     """What a 401 or 403 means for `own`, the headers that were sent; None if it is not about them."""
     challenge = response.headers.get("www-authenticate", "")
-    if response.status == 403 and _SCOPE in challenge:
+    if response.status == 403 and _SCOPE_ERROR in challenge:
         return CredentialRefusal(403, challenge, own)
     if response.status == 401 or any(word in challenge for word in _TOKEN_IS_OVER) or await _says_so(response):
         return CredentialRefusal(401, challenge, own)

@@ -26,7 +26,7 @@ from mcp_workbench.engine.transport.http.client.call_head_cache import CallHeadC
 from mcp_workbench.engine.transport.http.client.failures import too_large
 from mcp_workbench.engine.transport.http.client.headers import HeaderSource
 from mcp_workbench.engine.transport.http.client.http_client import HttpClient, HttpTarget
-from mcp_workbench.engine.transport.http.client.http_session import JSON_HEADERS, HttpSession, ToolParameters
+from mcp_workbench.engine.transport.http.client.http_session import POST_HEADERS, HttpSession, ToolParameters
 from mcp_workbench.engine.transport.http.client.post import HttpTransport, Post, header_safe, pause
 from mcp_workbench.engine.transport.http.client.response_body import (
     EventReceiver,
@@ -127,7 +127,7 @@ class OneWaySender:
         origin = session.origin
         try:
             async with asyncio.timeout(ONE_WAY_TIMEOUT):
-                response = await session.request("POST", {**JSON_HEADERS, **session.headers()}, body)
+                response = await session.request("POST", {**POST_HEADERS, **session.headers()}, body)
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -17,7 +17,7 @@ from mcp_workbench.engine.transport.http.header_parameters import HeaderParamete
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary
 from mcp_workbench.errors import DownstreamError
 
-JSON_HEADERS: Final = {"content-type": names.JSON, "accept": names.ACCEPT_BOTH}
+POST_HEADERS: Final = {"content-type": names.JSON, "accept": names.ACCEPT_BOTH}
 # The parameters of a tool that are mirrored into headers; None for an unknown tool.
 ToolParameters = Callable[[str], HeaderParameters | None]
 
@@ -49,7 +49,7 @@ class HttpSession:
         """The headers of every message to a legacy server, in addition to the configured ones."""
         headers = {}
         if self.version is not None:
-            headers[names.PROTOCOL_VERSION] = self.version
+            headers[names.PROTOCOL_VERSION_HEADER] = self.version
         if self.id is not None:
             headers[names.SESSION_ID] = self.id
         return headers
@@ -58,13 +58,13 @@ class HttpSession:
         """The headers of a request, in addition to the configured ones."""
         version = summary.version
         if version is None:
-            headers = {**JSON_HEADERS, **self.headers()}
+            headers = {**POST_HEADERS, **self.headers()}
             if summary.method == "initialize":
                 # It negotiates the revision and begins a session, so it carries neither.
-                headers.pop(names.PROTOCOL_VERSION, None)
+                headers.pop(names.PROTOCOL_VERSION_HEADER, None)
                 headers.pop(names.SESSION_ID, None)
             return headers
-        headers = {**JSON_HEADERS, names.PROTOCOL_VERSION: version, names.METHOD: summary.method}
+        headers = {**POST_HEADERS, names.PROTOCOL_VERSION_HEADER: version, names.METHOD: summary.method}
         name = summary.name
         if name is not None:
             headers[names.NAME] = header_values.encode(name)

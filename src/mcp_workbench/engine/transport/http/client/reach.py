@@ -24,7 +24,7 @@ class Reach(enum.IntEnum):
     THIS_MACHINE = 3
 
 
-WORDS: Final = {
+REACH_WORDS: Final = {
     Reach.PUBLIC: "on the Internet",
     Reach.PRIVATE: "in a private network",
     Reach.LINK_LOCAL: "on this machine's own link",

@@ -31,7 +31,7 @@ ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?)(?::([0-9]{1,5}))?")
 _ORIGIN: Final = re.compile(r"https?://([^/?#@]+)")
 # Headers that repeat values from the body.
-_MIRRORED: Final = (names.PROTOCOL_VERSION, names.METHOD, names.NAME)
+_MIRRORED: Final = (names.PROTOCOL_VERSION_HEADER, names.METHOD, names.NAME)
 _CORS_EXPOSED: Final[Headers] = (
     header(b"access-control-expose-headers", f"{names.SESSION_ID}, www-authenticate".encode()) + b"vary: origin\r\n"
 )

@@ -14,7 +14,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from mcp_workbench.engine.jsonrpc import messages
-from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, REFUSED, Malformed
+from mcp_workbench.engine.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    REFUSED_FORMAT,
+    Malformed,
+)
 from mcp_workbench.engine.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.engine.protocol.revisions import KNOWN, has_handshake
 from mcp_workbench.engine.transport.http import header_names as names
@@ -52,7 +58,7 @@ from mcp_workbench.engine.transport.http.server.pages import (
     SiteRequest,
     operator_pages,
 )
-from mcp_workbench.engine.transport.http.server.request_head import NAMES, RequestHead
+from mcp_workbench.engine.transport.http.server.request_head import HEADER_SPELLINGS, RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import JSON_HEADERS, NO_HEADERS, Headers, ResponseWriter
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession, SessionKeeper, SessionUnknowable
 from mcp_workbench.engine.transport.http.server.sessions import LegacySession, Posted, SessionTable
@@ -149,7 +155,7 @@ class Endpoint:
         parameters_of: ShownParameters | None = None,
         pages: Mapping[str, Page | NegotiatedPage] | None = None,
         site: Site | None = None,
-        header_names: Mapping[bytes, str] = NAMES,
+        header_names: Mapping[bytes, str] = HEADER_SPELLINGS,
         on_refused: OnRefused | None = None,
         keeper: SessionKeeper | None = None,
     ) -> None:
@@ -233,7 +239,7 @@ class Endpoint:
         if head.method not in ("GET", "DELETE"):
             return Refusal(405, "the MCP endpoint accepts POST, GET and DELETE", _ALLOW_ALL)
         # Without sessions there is nothing to listen to and nothing to delete: streams answer POSTs.
-        version = head.get(names.PROTOCOL_VERSION)
+        version = head.get(names.PROTOCOL_VERSION_HEADER)
         if version is not None and not has_handshake(version):
             return Refusal(405, f"this revision of MCP has no {head.method}", _ALLOW_POST)
         if head.method == "GET" and not head.accepts(names.EVENT_STREAM):
@@ -525,9 +531,9 @@ class Endpoint:
         id = head.get(names.SESSION_ID)
         if id is None:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
-        version = head.get(names.PROTOCOL_VERSION)
+        version = head.get(names.PROTOCOL_VERSION_HEADER)
         if version is not None and not has_handshake(version):
-            return Refusal(400, f"`{names.PROTOCOL_VERSION}` does not name a revision with sessions")
+            return Refusal(400, f"`{names.PROTOCOL_VERSION_HEADER}` does not name a revision with sessions")
         # Another principal's session gets the same answer as a missing one, so that ids cannot be probed.
         found = self.sessions.find(id, head.principal)
         if found is None:
@@ -628,6 +634,6 @@ def _complain(
         # A client whose session has ended is told so, and begins another.
         level = logging.WARNING if status is None else logging.INFO
         shown = "none" if id is None else id[:100].decode(errors="replace")
-        log.log(level, REFUSED, f"client {head.principal} {head.origin}", "a message", shown, code, message)
+        log.log(level, REFUSED_FORMAT, f"client {head.principal} {head.origin}", "a message", shown, code, message)
     body = messages.error_response(id, code, message)
     writer.answer(status or STATUS_OF_CODE.get(code, 400), JSON_HEADERS, body)

@@ -18,7 +18,7 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 # 512 heads of at most 2 KiB: at most 1 MiB.
 MAX_CACHED_HEADS: Final = 512
 MAX_CACHED_HEAD_BYTES: Final = 2048
-_METHOD: Final = b"POST "
+_POST_LINE: Final = b"POST "
 # As clients in the field write it. It is anchored to a line break, because only there it is a header.
 _LENGTH: Final = b"\r\ncontent-length: "
 _LENGTH_IN_TITLES: Final = b"\r\nContent-Length: "
@@ -131,7 +131,7 @@ def worth_keeping(data: bytes, head: RequestHead) -> bytes | None:
     """
     key, end = divide(data)
     if (
-        not key.startswith(_METHOD)
+        not key.startswith(_POST_LINE)
         or end > MAX_CACHED_HEAD_BYTES
         or head.declared_bytes != len(data) - end
         or not head.is_plain

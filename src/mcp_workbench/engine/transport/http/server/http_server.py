@@ -25,7 +25,7 @@ from mcp_workbench.engine.transport.http.server.listening import (
     most_connections,
 )
 from mcp_workbench.engine.transport.http.server.pages import SITE_HEADERS, NegotiatedPage, Page, Readiness, Site
-from mcp_workbench.engine.transport.http.server.request_head import NAMES, names_with
+from mcp_workbench.engine.transport.http.server.request_head import HEADER_SPELLINGS, names_with
 from mcp_workbench.engine.transport.http.server.served_session import MakeSession, ServedSession, SessionKeeper
 from mcp_workbench.engine.transport.http.server.validation import ShownParameters
 from mcp_workbench.engine.transport.write_batch import WriteBatch
@@ -249,7 +249,7 @@ async def serve_http(
         parameters_of=parameters_of,
         pages=pages,
         site=site,
-        header_names=names_with(further) if further else NAMES,
+        header_names=names_with(further) if further else HEADER_SPELLINGS,
         on_refused=on_refused,
         keeper=keeper,
     )

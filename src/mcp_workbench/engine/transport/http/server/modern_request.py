@@ -21,7 +21,7 @@ from mcp_workbench.engine.transport.http.sse import KEEP_ALIVE, encode_event
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 
 # How the first part of a result ends.
-RESULT: Final = b',"result":'
+RESULT_KEY: Final = b',"result":'
 # No buffering: nginx otherwise holds events back until a buffer is full.
 STREAM_HEADERS: Final[Headers] = (
     b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
@@ -69,7 +69,7 @@ class ModernRequest(Struct, eq=False):
         if self.is_over:
             return
         # The result of the only request, as a session writes it in parts: recognised without parsing.
-        if len(parts) > 1 and parts[0][-len(RESULT) :] == RESULT and not self._is_streaming:
+        if len(parts) > 1 and parts[0][-len(RESULT_KEY) :] == RESULT_KEY and not self._is_streaming:
             self._writer.result(parts)
             self._end("answered")
             return

@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.http.server.admission import Refusal
     from mcp_workbench.engine.transport.http.server.authentication import Authentication
 
-PARAMETER_PREFIX: Final = names.PARAMETER_PREFIX.encode()
-_WANTED: Final = (
+PARAMETER_PREFIX_BYTES: Final = names.PARAMETER_PREFIX.encode()
+_WANTED_HEADERS: Final = (
     *("host", "origin", "authorization", "content-type", "content-length", "transfer-encoding", "accept", "expect"),
     *("access-control-request-method", names.SESSION_ID, names.LAST_EVENT_ID),
-    *(names.PROTOCOL_VERSION, names.METHOD, names.NAME),
+    *(names.PROTOCOL_VERSION_HEADER, names.METHOD, names.NAME),
 )
 # In the spellings that clients use; any other is looked up in lower case.
-NAMES: Final = {spelling.encode(): name for name in _WANTED for spelling in (name, name.title())}
+HEADER_SPELLINGS: Final = {spelling.encode(): name for name in _WANTED_HEADERS for spelling in (name, name.title())}
 
 
 def names_with(further: Iterable[str]) -> dict[bytes, str]:
     """The headers that are read, and these in addition: what a proxy in front of us sends about its users."""
-    return NAMES | {spelling.encode(): name for name in further for spelling in (name, name.title())}
+    return HEADER_SPELLINGS | {spelling.encode(): name for name in further for spelling in (name, name.title())}
 
 
 # Two parsers may use different copies of a repeated header, so headers that we decide by must occur once.
-_SINGLE: Final = frozenset(
-    ("host", "origin", "authorization", names.PROTOCOL_VERSION, names.METHOD, names.NAME, names.SESSION_ID)
+_SINGLE_HEADERS: Final = frozenset(
+    ("host", "origin", "authorization", names.PROTOCOL_VERSION_HEADER, names.METHOD, names.NAME, names.SESSION_ID)
 )
 
 
@@ -127,7 +127,7 @@ class RequestHead:
         elif name == names.TRACE_PARENT:
             # Of several, none is valid, and no request is refused for it.
             self.headers[name] = ""
-        elif name in _SINGLE or name not in _WANTED:
+        elif name in _SINGLE_HEADERS or name not in _WANTED_HEADERS:
             # Report the first repeated header: later ones must not hide it.
             self.repeated = self.repeated or name
 

@@ -30,8 +30,8 @@ from mcp_workbench.engine.transport.http.server.limits import (
     Limits,
 )
 from mcp_workbench.engine.transport.http.server.request_head import (
-    NAMES,
-    PARAMETER_PREFIX,
+    HEADER_SPELLINGS,
+    PARAMETER_PREFIX_BYTES,
     RequestHead,
     path_of,
     shown_again,
@@ -105,7 +105,11 @@ class RequestReader:
     )
 
     def __init__(
-        self, receiver: RequestReceiver, limits: Limits, budget: BodyBudget, names: Mapping[bytes, str] = NAMES
+        self,
+        receiver: RequestReceiver,
+        limits: Limits,
+        budget: BodyBudget,
+        names: Mapping[bytes, str] = HEADER_SPELLINGS,
     ) -> None:
         self.peer = ""
         self.address = ""
@@ -276,7 +280,7 @@ class RequestReader:
         head = self._head
         assert head is not None
         if known is None:
-            if name[: len(PARAMETER_PREFIX)].lower() == PARAMETER_PREFIX:
+            if name[: len(PARAMETER_PREFIX_BYTES)].lower() == PARAMETER_PREFIX_BYTES:
                 head.add_parameter(name, value)
         elif known in head.headers:
             head.add_again(known, value)

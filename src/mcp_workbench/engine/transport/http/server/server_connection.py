@@ -88,11 +88,11 @@ INBOUND_TRANSITIONS: Final[dict[tuple[InboundState, InboundEvent], InboundState]
     (ENDING, LINGER): LINGERING,
 }
 # The same by event, for those of every request.
-_BEGUN, _WRITTEN, _RESPONDED = (
+_AFTER_BEGIN, _AFTER_WRITE, _AFTER_RESPONSE = (
     {state: to for (state, on), to in INBOUND_TRANSITIONS.items() if on is event} for event in (BEGIN, WRITE, RESPONDED)
 )
 # While a response is owed, others are written in batches with it.
-_OWING: Final = frozenset({OWING, OWING_LAST})
+_OWING_STATES: Final = frozenset({OWING, OWING_LAST})
 
 
 class InboundConnection(asyncio.Protocol):
@@ -221,9 +221,9 @@ class InboundConnection(asyncio.Protocol):
     def responded(self) -> None:
         """The response is complete: the next request may be answered."""
         self._writer = None
-        if self.state in _OWING:
+        if self.state in _OWING_STATES:
             self._connections.owing -= 1
-        self.state = _RESPONDED[self.state]
+        self.state = _AFTER_RESPONSE[self.state]
         self._quiet_since = self._loop.time()
         if self.state is ENDING:
             self._linger_or_close()
@@ -431,15 +431,15 @@ class InboundConnection(asyncio.Protocol):
 
     def _begin(self, event: InboundEvent = BEGIN, without_body: bool = False) -> ResponseWriter:
         """Start a response, which is owed from now on."""
-        self.state = _BEGUN[self.state] if event is BEGIN else INBOUND_TRANSITIONS[self.state, event]
+        self.state = _AFTER_BEGIN[self.state] if event is BEGIN else INBOUND_TRANSITIONS[self.state, event]
         self._connections.owing += 1
         self._writer = writer = ResponseWriter(self, without_body)
         return writer
 
     def _settle(self) -> None:
         """The response is being written, or the client no longer waits for it."""
-        if self.state in _OWING:
-            self.state = _WRITTEN[self.state]
+        if self.state in _OWING_STATES:
+            self.state = _AFTER_WRITE[self.state]
             self._connections.owing -= 1
 
     def _serve(self, request: CompleteRequest) -> None:

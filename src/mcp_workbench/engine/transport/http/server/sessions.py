@@ -46,14 +46,14 @@ ID_BYTES: Final = 32
 # The messages of one POST, each with its summary.
 Posted = list[tuple[bytes, MessageSummary]]
 
-LOST: Final = (
+LOST_REQUEST: Final = (
     b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32603,"message":"the instance that served this request has ended, '
     b'or its answer is no longer kept; the request may have been accepted, and is not repeated"}}'
 )
 
 # Around the id at the beginning of a result, as sessions write it.
 _ID_AT: Final = len(b'{"jsonrpc":"2.0","id":')
-_RESULT: Final = b',"result":'
+_RESULT_KEY: Final = b',"result":'
 
 
 # The response to a legacy POST: JSON if the answer is the only message, else a stream that can be resumed.
@@ -287,7 +287,7 @@ class LegacySession:
         elif found.request is not None:
             # It was another instance's: whoever waits for the answer must learn that there will be none.
             writer.begin(200, STREAM_HEADERS)
-            writer.finish(encode_event(LOST % found.request, id=last_event_id))
+            writer.finish(encode_event(LOST_REQUEST % found.request, id=last_event_id))
         return stream is not None or found.request is not None
 
     def _response(self, writer: ResponseWriter, ids: set[bytes]) -> LegacyResponse:
@@ -317,9 +317,9 @@ class LegacySession:
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         if self.is_over:
             return
-        if len(parts) > 1 and parts[0][-len(_RESULT) :] == _RESULT:
+        if len(parts) > 1 and parts[0][-len(_RESULT_KEY) :] == _RESULT_KEY:
             # The result of a call, nearly all that is sent: the session has just written its id there.
-            called = bytes(parts[0][_ID_AT : -len(_RESULT)])
+            called = bytes(parts[0][_ID_AT : -len(_RESULT_KEY)])
             waiting = self._responses.get(called)
             if waiting is not None and called != self._initialize_id:
                 del self._responses[called]

@@ -28,7 +28,7 @@ def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
     Unknown revisions have no sessions either; they are refused where the stamp is read."""
     if summary.kind == "request" and summary.version is not None:
         return True
-    version = head.get(names.PROTOCOL_VERSION)
+    version = head.get(names.PROTOCOL_VERSION_HEADER)
     return version is not None and not has_handshake(version) and summary.method != "initialize"
 
 
@@ -44,9 +44,9 @@ def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownPar
     if version is None:
         # Nothing to compare with. The session refuses requests without a stamp, but not `ping`, which a legacy client
         # may send before `initialize`; and here the header names a revision without sessions.
-        return f"`_meta` lacks the revision that `{names.PROTOCOL_VERSION}` names" if method == "ping" else None
-    if headers.get(names.PROTOCOL_VERSION) != version:
-        return _differs(head, names.PROTOCOL_VERSION, "the revision in `_meta`")
+        return f"`_meta` lacks the revision that `{names.PROTOCOL_VERSION_HEADER}` names" if method == "ping" else None
+    if headers.get(names.PROTOCOL_VERSION_HEADER) != version:
+        return _differs(head, names.PROTOCOL_VERSION_HEADER, "the revision in `_meta`")
     if headers.get(names.METHOD) != method:
         return _differs(head, names.METHOD, "`method`")
     if method not in names.NAMED_BY:
