@@ -80,7 +80,7 @@ NOT_A_PERSON: Final = (
 NOT_BY_TOKEN: Final = (
     "whoever has the token sees everything and decides nothing; run `mcp-workbench page` where the workbench runs"
 )
-NOT_IN_FORCE: Final = "the configuration has changed, but the change has not taken effect"
+CHANGE_NOT_IN_FORCE: Final = "the configuration has changed, but the change has not taken effect"
 LOCK_ADVICE: Final = "`mcp-workbench team lock` creates the lock file; review it before you commit it"
 # What to do about a server in this state, if its error does not say.
 _NEXT: Final = {
@@ -377,7 +377,7 @@ class WorkbenchOnPage:
             where = {"kind": "notice", "server": gateway.config.path}
             if (rejected := gateway.reloads.rejected) is not None:
                 lines = self.redact(rejected).splitlines()
-                yield {**where, "what": "Not in force", "why": NOT_IN_FORCE, "lines": lines}
+                yield {**where, "what": "Not in force", "why": CHANGE_NOT_IN_FORCE, "lines": lines}
             if gateway.gate.oversight is not None and (problem := gateway.gate.oversight.problem) is not None:
                 yield {**where, "id": "lock", "what": "No lock", "why": problem, "next": LOCK_ADVICE}
         state = self._runtime.owner.state.health()
