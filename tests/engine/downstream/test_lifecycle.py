@@ -19,8 +19,9 @@ from mcp_workbench.engine.downstream.lifecycle import (
     RestartPolicy,
     State,
     next_state,
+    unexpected,
 )
-from mcp_workbench.errors import DownstreamError
+from mcp_workbench.errors import NO_MEMORY, SHORTAGE_HINTS, DownstreamError
 
 BEGINNINGS = (State.CONFIGURED, State.KNOWN)
 RUNNING = (State.STARTING, State.READY, State.STOPPING)
@@ -168,3 +169,15 @@ def test_a_server_that_failed_too_often_rests_until_its_first_failure_is_a_minut
     policy = crashed(0, 10, 20, 30, 40)
     assert policy.rest(45.0) == 15.0 and "in 15 s" in (policy.refusal(DownstreamError("x"), "box", 45.0).hint or "")
     assert policy.rest(59.9) == policy.rest(70.0) == 1.0, "at least a second, and never less than none"
+
+
+def test_a_shortage_is_told_from_a_bug_of_ours() -> None:
+    shortage, bug = unexpected(MemoryError()), unexpected(KeyError("a"))
+    assert (shortage.message, shortage.hint) == (
+        f"the server cannot be used: {NO_MEMORY}",
+        SHORTAGE_HINTS[NO_MEMORY],
+    )
+    assert (bug.message, bug.hint) == (
+        "the workbench failed to use this server (KeyError)",
+        "the log of the workbench says why",
+    )

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from msgspec import Raw
+from msgspec import Raw, field
 
 from mcp_workbench.engine.jsonrpc import pending
 from mcp_workbench.engine.jsonrpc.pending import (
     DEADLINE_CHECK_INTERVAL,
+    REMIND_INTERVAL,
     AwaitedExchange,
     Exchange,
     PendingRequests,
@@ -122,6 +123,24 @@ def test_time_that_passed_without_us_counts_for_no_deadline() -> None:
     pending.extend(exchange, 45.0)
     assert exchange.deadline == 50.0
     assert pending.expired(50.0) == [exchange]
+
+
+def test_every_request_is_reminded_of_once_in_an_interval() -> None:
+    class Reminded(Exchange):
+        at: list[float] = field(default_factory=list)
+
+        def on_waiting(self, now: float) -> None:
+            self.at.append(now)
+
+    pending = PendingRequests()
+    exchanges = [Reminded(), Reminded()]
+    for exchange in exchanges:
+        pending.add(exchange, 100.0, 1000.0, 1000.0)
+    looks = [100.0 + DEADLINE_CHECK_INTERVAL * look for look in range(200)]
+    for now in looks:
+        pending.remind(now)
+    expected = [now for now in looks if (now - looks[0]) % REMIND_INTERVAL == 0]
+    assert [exchange.at for exchange in exchanges] == [expected, expected]
 
 
 async def test_answer_just_after_an_unobserved_deadline_counts() -> None:
