@@ -110,7 +110,7 @@ def test_an_example_in_json_is_a_configuration_that_loads_or_a_call_that_works(e
     runs(f"mcp-workbench call {named} --json {shlex.quote(bytes(call.arguments).decode())}", folder)
 
 
-def test_what_clients_are_told_to_start_is_a_command_line_of_ours() -> None:
+def test_installed_command_lines_are_valid() -> None:
     started = []
     for example in examples("json"):
         value = json.loads(example.text)
@@ -226,7 +226,7 @@ def test_every_command_of_a_shell_example_works(example: Example, line: str, fol
     CHECKS[max(kinds, key=len)](line, folder)
 
 
-def test_the_readme_shows_what_check_says(folder: Path) -> None:
+def test_readme_shows_the_output_of_check(folder: Path) -> None:
     shown = next(example.text for example in blocks(ROOT / "README.md") if example.language == "text")
     done = shell("mcp-workbench check --connect 2>&1", folder)
 
@@ -267,7 +267,7 @@ async def test_the_example_of_dev_and_prod_is_answered_as_it_says(tmp_path: Path
 
 
 @pytest.mark.requirement("isolation.toolboxes")
-async def test_dev_and_prod_in_the_readme_show_and_reach_what_it_says(tmp_path: Path) -> None:
+async def test_dev_and_prod_in_the_readme_behave_as_described(tmp_path: Path) -> None:
     section = (ROOT / "README.md").read_text(encoding="utf-8").partition("dev and prod\n")[2].partition("\n##")[0]
     (config,) = documented_requests.blocks(section, "jsonc")
     for name in ("dev", "prod"):

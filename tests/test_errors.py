@@ -30,7 +30,7 @@ from mcp_workbench.errors import NO_FILES, NO_MEMORY, NO_PROCESSES, distribution
         (ValueError("x"), None),
     ],
 )
-def test_a_shortage_is_known_by_whatever_python_raises_for_it(error: Exception, what: str | None) -> None:
+def test_every_exception_for_a_shortage_is_recognised(error: Exception, what: str | None) -> None:
     assert shortage(error) == what
 
 

@@ -361,7 +361,7 @@ def test_every_module_belongs_to_a_package_of_the_table() -> None:
 
 
 @pytest.mark.requirement("project.packages")
-def test_packages_import_what_the_table_says_and_all_of_it() -> None:
+def test_packages_import_exactly_as_the_table_allows() -> None:
     forbidden = []
     unused = {own: set(allowed) for own, (allowed, _) in ALLOWED_IMPORTS.items()}
     for path in modules():
@@ -457,7 +457,7 @@ def test_no_module_exceeds_800_lines() -> None:
 
 
 @pytest.mark.requirement("project.packages")
-def test_every_module_says_what_it_owns() -> None:
+def test_every_module_has_a_docstring() -> None:
     starts = {path: path.read_text(encoding="utf-8")[:3] for path in modules()}
     silent = [str(path.relative_to(ROOT)) for path, start in starts.items() if start not in ("", '"""')]
     assert not silent, f"modules without a docstring: {silent}"

@@ -38,7 +38,7 @@ print(json.dumps(failed))
 """
 
 
-def test_what_cannot_be_imported_on_windows_is_documented() -> None:
+def test_modules_that_windows_cannot_import_are_documented() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, check=True, timeout=120, cwd=ROOT
     )
@@ -59,12 +59,12 @@ def test_what_cannot_be_imported_on_windows_is_documented() -> None:
     "module",
     ["engine.router", "engine.transport.http.server.http_server", "cli.commands.init", "cli.commands.install"],
 )
-def test_what_users_need_first_is_free_of_posix_when_it_is_imported(module: str) -> None:
+def test_first_commands_import_no_posix_modules(module: str) -> None:
     code = f"{IMPORT_ALL.partition('failed = {}')[0]}importlib.import_module('mcp_workbench.{module}')"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
 
 
-def test_every_use_of_what_windows_lacks_is_documented_file_by_file() -> None:
+def test_every_posix_only_use_is_documented_by_file() -> None:
     uses = {}
     for path in sorted((ROOT / "src" / "mcp_workbench").rglob("*.py")):
         if names := _absent_uses(ast.parse(path.read_text("utf-8"))):

@@ -83,7 +83,7 @@ def test_the_version_stands_in_one_place() -> None:
 
 
 @pytest.mark.requirement("project.release")
-def test_the_changelog_begins_with_what_is_unreleased_and_has_a_dated_entry_for_this_version() -> None:
+def test_changelog_begins_with_unreleased_and_dates_this_version() -> None:
     first, second, *_ = re.findall(r"^## .+$", text("CHANGELOG.md"), re.MULTILINE)
     assert first == "## [Unreleased]"
     assert re.fullmatch(rf"## \[{re.escape(mcp_workbench.__version__)}\] - \d{{4}}-\d\d-\d\d", second)
@@ -113,7 +113,7 @@ def test_the_package_description_says_incubating() -> None:
 
 @pytest.mark.requirement("project.documentation")
 @pytest.mark.parametrize("name", ["`WORKBENCH_CONFIG`", "`toolFilters`", "`transport`"])
-def test_the_readme_names_what_the_configuration_adds(name: str) -> None:
+def test_readme_names_the_additions_of_the_configuration(name: str) -> None:
     assert any(line.startswith(f"- {name}") for line in text("README.md").splitlines())
 
 
@@ -217,7 +217,7 @@ def test_a_program_that_cannot_be_installed_costs_ci_no_other(tmp_path: Path) ->
 
 @pytest.mark.parametrize("workflow", ["ci.yml", "release.yml"])
 @pytest.mark.requirement("project.types")
-def test_workflows_run_what_ci_runs(workflow: str) -> None:
+def test_workflows_run_the_ci_script(workflow: str) -> None:
     steps = re.findall(r"^ +- run: (.*)$", text(f".github/workflows/{workflow}"), re.MULTILINE)
     assert "bash .ci/run" in steps
 
@@ -280,7 +280,7 @@ def holders(permission: str) -> set[str]:
 
 
 @pytest.mark.requirement("project.release")
-def test_a_release_is_signed_with_where_it_comes_from_and_what_is_in_it() -> None:
+def test_release_is_signed_with_provenance_and_bill_of_materials() -> None:
     steps = jobs("release.yml")["attest"]
     signed = [step for step in steps if "actions/attest@" in step]
     assert ["subject-path: dist/*" in step for step in signed] == [True, True]
@@ -294,7 +294,7 @@ def test_a_release_is_signed_with_where_it_comes_from_and_what_is_in_it() -> Non
 
 
 @pytest.mark.requirement("project.release")
-def test_what_is_uploaded_is_compared_with_what_was_built() -> None:
+def test_uploaded_files_are_compared_with_built_ones() -> None:
     for job in ("publish", "announce"):
         steps = jobs("release.yml")[job]
         compared = next(number for number, step in enumerate(steps) if "sha256sum --check --strict" in step)
@@ -407,7 +407,7 @@ def test_every_file_that_documents_point_to_exists() -> None:
     assert not broken, "\n".join(broken)
 
 
-def test_the_security_policy_says_who_is_trusted_what_is_not_defended_and_how_to_report() -> None:
+def test_security_policy_covers_trust_limits_and_reporting() -> None:
     policy = text("SECURITY.md")
     headings = re.findall(r"^##+ (.*)$", policy, re.MULTILINE)
     for heading in ("Reporting a vulnerability", "Who is trusted with what", "What is not defended"):

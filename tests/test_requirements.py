@@ -54,7 +54,7 @@ def test_no_test_names_an_unknown_behaviour() -> None:
     assert unknown == {}
 
 
-def test_a_behaviour_says_what_it_is_and_who_asked_for_it() -> None:
+def test_each_behaviour_has_a_description_and_an_origin() -> None:
     for identifier, behaviour in promised().items():
         assert IDENTIFIER.fullmatch(identifier)
         assert set(behaviour) == {"text", "source"}

@@ -95,7 +95,7 @@ async def test_where_rules_hide_servers_others_get_no_metrics(tmp_path: Path) ->
         assert status == 200 and b"workbench_build_info" in body
 
 
-async def test_openmetrics_and_compression_are_given_to_those_who_ask(tmp_path: Path) -> None:
+async def test_openmetrics_and_compression_are_negotiated(tmp_path: Path) -> None:
     async with endpoint(tmp_path) as (port, _):
         status, head, body = await fetch(
             port,

@@ -483,7 +483,7 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
         assert (changed["item"], changed["before"], changed["isKnown"]) == ("write", None, False)
 
 
-async def test_a_definition_before_and_after_differs_by_what_was_changed_alone(
+async def test_definition_before_and_after_differs_only_in_the_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -606,9 +606,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         assert "your own lines" in audit["why"] and str(tmp_path) not in audit["why"]
 
 
-async def test_what_servers_offered_a_user_before_a_restart_is_shown_at_first_look(
-    tmp_path: Path, cache_folder: Path
-) -> None:
+async def test_offers_to_a_user_survive_a_restart(tmp_path: Path, cache_folder: Path) -> None:
     async with endpoint(tmp_path, boxes()) as browser:
         await browser.agent.open(toolbox_name="box")
         # Lists are written in a thread.
@@ -640,7 +638,7 @@ async def test_other_users_see_why_a_server_failed_without_its_output(tmp_path: 
             assert ["of somebody else" in each for each in why] == [is_told] * 3
 
 
-async def test_user_of_an_identity_provider_is_shown_what_the_groups_of_this_token_allow(
+async def test_user_of_an_identity_provider_sees_tools_allowed_to_token_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = [

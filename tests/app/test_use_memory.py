@@ -187,7 +187,9 @@ async def test_only_the_call_after_a_search_counts(tmp_path: Path) -> None:
         pytest.param({}, {"learn": True}, False, id="a command"),
     ],
 )
-async def test_who_agrees(tmp_path: Path, options: dict[str, Any], settings: dict[str, Any], learns: bool) -> None:
+async def test_learning_needs_agreement(
+    tmp_path: Path, options: dict[str, Any], settings: dict[str, Any], learns: bool
+) -> None:
     async with workbench_with(tmp_path, boxes(), options=options, **settings) as at:
         await search(at)
         await at.use(REMINDER)

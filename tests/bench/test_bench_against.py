@@ -23,7 +23,7 @@ def finding(name: str, unit: Unit, *values: tuple[str, float]) -> Finding:
     return Finding(name, name, tuple(Value(subject, unit, (number,)) for subject, number in values), VERDICT)
 
 
-def test_trees_take_turns_and_what_varies_has_two_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_alternate_and_noisy_measurements_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "of the user")
     turns: list[tuple[str, str]] = []
 
@@ -67,7 +67,7 @@ def test_worse_is_slower_or_larger_by_more_than_is_allowed(
     assert line.endswith(mark or "%")
 
 
-def test_what_the_other_tree_does_not_know_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_unknown_to_the_other_tree_are_omitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def measure(name: str) -> Finding:
         if name == "new":
             raise BenchError("unknown setting `metrics`")
@@ -85,7 +85,7 @@ def test_a_path_without_a_workbench_is_refused(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.processes
-def test_what_is_measured_is_the_code_of_the_other_tree(tmp_path: Path) -> None:
+def test_measurements_run_the_code_of_the_other_tree(tmp_path: Path) -> None:
     package = tmp_path / "src" / "mcp_workbench"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -104,7 +104,7 @@ def test_every_name_has_a_measurement(tmp_path: Path) -> None:
     assert bench._measurements(bench.parse([]), tmp_path, Effort()).keys() == set(bench.NAMES)
 
 
-def test_what_is_counted_and_what_is_timed_is_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_counts_and_timings_cover_every_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bench, "_why_left_out", lambda name: None)
     counted, timed = (bench._names(bench.parse([option])) for option in ("--instructions", "--timed"))
     assert counted == list(bench.COUNTED_NAMES) and sorted(counted + timed) == sorted(bench.NAMES)

@@ -65,7 +65,7 @@ def test_the_share_of_needs_that_find_their_tool(folder: Path) -> None:
     assert share(index, asked, among=1) == 50.0
 
 
-def test_what_several_servers_offer_alike_takes_one_place() -> None:
+def test_equal_offers_of_servers_take_one_place() -> None:
     copies = [Listed(id=f"copy{number}/read", server="disk", name="read_file") for number in range(4)]
     other = Listed(id="disk/write", server="disk", name="write_file")
     index = Index.build([each.entry() for each in (*copies, other)])
@@ -95,7 +95,7 @@ def test_a_set_is_measured_by_halves_and_beside_plain_search(folder: Path) -> No
     assert row.ours == row.plain == (50.0, 50.0)
 
 
-def test_what_is_compared_with_is_without_synonyms_and_leaves_ours_as_it_was(folder: Path) -> None:
+def test_baseline_search_has_no_synonyms_and_leaves_ours_unchanged(folder: Path) -> None:
     need = {"set": "own", "text": "fetch something", "gold": [["fs/read"]]}
     (folder / "livemcp_queries.jsonl").write_text(json.dumps(need) + "\n")
     for _ in range(2):

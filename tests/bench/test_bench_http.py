@@ -152,9 +152,7 @@ class TestClient:
             (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "a call failed"),
         ],
     )
-    def test_what_is_no_right_answer_is_found_out(
-        self, data: bytes, complaint: str, answering: Callable[[bytes], str]
-    ) -> None:
+    def test_wrong_answer_is_detected(self, data: bytes, complaint: str, answering: Callable[[bytes], str]) -> None:
         with HttpCaller(answering(data)) as caller, pytest.raises(BenchError, match=complaint):
             caller.latencies(echo_call(), 1)
 
@@ -174,7 +172,7 @@ class TestClient:
         assert "MCP-Protocol-Version: 2025-11-25" in legacy.split("\r\n")
 
 
-def test_a_listener_that_does_not_start_is_reported_with_what_it_said() -> None:
+def test_listener_that_fails_to_start_is_reported_with_its_output() -> None:
     command = (sys.executable, "-c", "import sys; sys.exit('no such flavour')")
     with pytest.raises(BenchError, match=r"did not begin to serve\nno such flavour"):
         Listener(command, os.environ)

@@ -118,7 +118,7 @@ def test_top_sees_the_calls_that_it_is_measured_with(tmp_path: Path) -> None:
     instructions.stdio_workbench(looker=seeing._top)((), tmp_path, 3, 0)
 
 
-def test_as_many_calls_are_made_as_are_counted_whatever_happens_between_them() -> None:
+def test_number_of_calls_equals_the_divisor_under_any_interleaving() -> None:
     made: list[int] = []
     between: list[str] = []
 

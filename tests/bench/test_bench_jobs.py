@@ -33,11 +33,11 @@ def test_tokens_and_turns_are_summed_by_way() -> None:
         (Cost(1, 1), Cost(1, 2), ["programs: 12 turns, at most 8"]),
     ],
 )
-def test_what_misses_its_target_is_named(lists: Cost, program: Cost, said: list[str]) -> None:
+def test_missed_targets_are_named(lists: Cost, program: Cost, said: list[str]) -> None:
     assert missed(costs(Cost(1, 1), lists, program)) == said
 
 
-def test_the_right_answers_are_those_of_what_is_made(tmp_path: Path) -> None:
+def test_expected_answers_match_the_generated_data(tmp_path: Path) -> None:
     make(tmp_path)
     right = expected()
     assert right.keys() == JOBS.keys() == TITLES.keys()
@@ -51,7 +51,7 @@ def test_the_right_answers_are_those_of_what_is_made(tmp_path: Path) -> None:
     assert len(right["commits"]) == 10 and len(right["people"]) > 1
 
 
-def test_only_what_stands_between_the_marks_is_replaced(tmp_path: Path) -> None:
+def test_only_text_between_the_marks_is_replaced(tmp_path: Path) -> None:
     document = tmp_path / "performance.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_section(document, "new")

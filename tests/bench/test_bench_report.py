@@ -39,7 +39,7 @@ FINDING = Finding(
 )
 
 
-def test_what_is_added_is_compared_by_medians_over_the_rounds() -> None:
+def test_overhead_is_compared_by_medians_over_the_rounds() -> None:
     samples = {"direct": [10.0, 11, 90], "forwarder": [20.0, 21, 22], "workbench": [30.0, 31, 500]}
     assert added_against_forwarder(samples) == 2
     assert share_of(samples, "forwarder", "direct") == 21 / 11
@@ -60,7 +60,7 @@ def test_a_front_end_is_compared_round_by_round() -> None:
     assert added_by_front_end({name: [numbers[2]] for name, numbers in samples.items()}) == float("inf")
 
 
-def test_what_is_compared_in_rounds_is_not_hidden_by_a_workload_that_comes_and_goes() -> None:
+def test_comparison_in_rounds_survives_intermittent_load() -> None:
     samples = {"off": [1.0, 3.0, 1.1], "guard": [1.5, 3.5, 9.0]}
     assert added_in_rounds(samples, "guard", "off") == 0.5
     assert share_in_rounds(samples, "guard", "off") == 1.5

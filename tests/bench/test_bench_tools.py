@@ -215,7 +215,7 @@ class TestClient:
         assert caller.calls_per_second(echo_call("a"), 10, 10) > 0
         assert len(caller.latencies(echo_call("a"), 2)) == 2
 
-    def test_a_process_that_ends_is_reported_with_what_it_said(self) -> None:
+    def test_ended_process_is_reported_with_its_output(self) -> None:
         command = [sys.executable, "-c", "import sys; sys.exit('no such flavour')"]
         with StdioCaller(command) as caller, pytest.raises(BenchError, match=r"ended early\nno such flavour"):
             caller.initialize()

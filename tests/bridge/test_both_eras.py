@@ -39,7 +39,7 @@ async def test_a_question_in_a_legacy_connection_reaches_the_legacy_client_direc
 
 
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_a_modern_server_needs_one_process_whatever_clients_declare(client_era: str) -> None:
+async def test_modern_server_needs_one_process_for_all_capabilities(client_era: str) -> None:
     async with in_process_workbench("modern") as workbench:
         declared: list[Json] = [
             {},

@@ -215,7 +215,7 @@ async def test_where_it_does_not_say_which_page_it_is_an_error(data: object) -> 
 @pytest.mark.bridge("page-required")
 @pytest.mark.parametrize("declared", [{}, {"elicitation": {}}, EVERYTHING])
 @pytest.mark.parametrize("face", ["flat", "proxy"])
-async def test_within_the_legacy_era_it_passes_with_who_asks(declared: Json, face: FaceName) -> None:
+async def test_question_within_the_legacy_era_passes_with_its_origin(declared: Json, face: FaceName) -> None:
     async with in_process_workbench("legacy", face=face) as workbench:
         client = workbench.client("legacy", declared)
         server = await workbench.connect(client)

@@ -50,7 +50,7 @@ async def test_it_is_offered_to_clients_and_unknown_ones_are_still_refused() -> 
 
 
 @pytest.mark.bridge("one-era-only")
-async def test_what_it_does_not_have_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_methods_are_answered_by_revision(monkeypatch: pytest.MonkeyPatch) -> None:
     """A difference is a field of the value: one that has `ping` again answers it, and the others still do not."""
     # Another name: what a stamp says is remembered.
     later = "2028-06-30"

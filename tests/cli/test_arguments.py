@@ -103,7 +103,7 @@ def test_numbers_keep_the_digits_that_were_typed() -> None:
         ([":=1"], "`:=1` is not key=value"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_with_what_would(words: list[str], message: str) -> None:
+def test_unsuitable_value_is_refused_with_the_accepted_ones(words: list[str], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         read(*words)
     assert str(raised.value) == message

@@ -42,7 +42,7 @@ def test_a_sign_in_names_whose_it_is_and_one_that_ends_soon_is_announced() -> No
     ]
 
 
-def test_what_is_not_as_locked_or_has_changed_is_named() -> None:
+def test_unlocked_and_changed_items_are_named() -> None:
     found = [
         server("a", withheld={"tools": ["write", "add"]}),
         server("a", withheld={"instructions": ["instructions"]}),
@@ -77,14 +77,14 @@ def test_a_configuration_that_was_rejected_says_why() -> None:
     assert need.do == "", "the reason says it"
 
 
-def test_host_that_a_person_has_decided_about_needs_nobody() -> None:
+def test_decided_host_needs_no_approval() -> None:
     decided = server("c", refusedHosts={"x.com": 1, "y.com": 2}, hostDecisions={"x.com": False})
     (need,) = needs_of(status(decided))
     assert need.details == ("y.com (2)",)
     assert not needs_of(status({**decided, "hostDecisions": {"x.com": False, "y.com": True}}))
 
 
-def test_what_a_sandbox_lacks_or_refused_is_named_but_not_what_every_server_lacks() -> None:
+def test_sandbox_gaps_of_a_server_are_named_and_common_ones_are_not() -> None:
     usual = server("a", sandbox={"profile": "guard", "missing": ["cannot filter"]})
     lacking = server("b", sandbox={"profile": "contained", "missing": ["cannot limit its files"]})
     copies = [server("c", refusedHosts={"x.com": 1, "y.com": 1}), server("c", refusedHosts={"y.com": 3})]

@@ -18,7 +18,7 @@ def recorded(request: pytest.FixtureRequest) -> tuple[str, dict[str, str]]:
     return request.param, record(request.param)
 
 
-def test_every_command_prints_what_it_is_known_to_print(recorded: tuple[str, dict[str, str]]) -> None:
+def test_every_command_prints_its_golden_output(recorded: tuple[str, dict[str, str]]) -> None:
     mode, found = recorded
     kept = {path.name.removesuffix(f".{mode}.txt"): path.read_text("utf-8") for path in FOLDER.glob(f"*.{mode}.txt")}
     for name, text in found.items():

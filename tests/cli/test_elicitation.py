@@ -50,7 +50,7 @@ from mcp_workbench.team.policy.approval_question import question
         ("", {"type": "string"}, None),
     ],
 )
-def test_what_is_typed_becomes_what_the_form_wants(typed: str, about: dict[str, Any], value: object) -> None:
+def test_typed_text_becomes_the_type_of_the_field(typed: str, about: dict[str, Any], value: object) -> None:
     assert field_value(typed, about, is_required=False) == value
 
 
@@ -78,7 +78,7 @@ def test_an_invalid_form_value_is_refused(typed: str, about: dict[str, Any]) -> 
         field_value(typed, about, is_required=True)
 
 
-def test_what_a_field_takes_is_said() -> None:
+def test_accepted_values_of_a_field_are_named() -> None:
     assert expected({"type": "string"}) == " [string]"
     assert expected({"type": "string", "format": "email"}) == " [email]"
     assert expected({"enum": ["a", "b"], "default": "a"}) == " [a/b, default a]"
@@ -206,7 +206,7 @@ async def test_an_approval_is_answered_with_yes_or_no_too(
     assert "[y/n/session/hour]" in shown
 
 
-async def test_what_the_keys_do_is_said_as_it_is_in_this_form(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_help_describes_the_keys_of_the_current_form(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Press Enter to skip a field marked ?, Ctrl-D to decline." in (await typing(monkeypatch, [b"\x04"], FORM))[1]
     fields = {"a": {"type": "string"}, "b": {"type": "string", "default": "x"}}
     form = {"message": "?", "requestedSchema": {"properties": fields, "required": ["a", "b"]}}

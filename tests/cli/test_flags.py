@@ -62,7 +62,7 @@ def test_two_dashes_end_the_options_and_a_dash_or_a_number_is_no_option() -> Non
     assert read("-", "-5").positionals == ["-", "-5"]
 
 
-def test_a_runner_leaves_what_follows_its_first_argument_alone() -> None:
+def test_runner_keeps_arguments_after_its_first() -> None:
     parsed = parse(["--debug", "server", "--unknown", "-h", "--"], FLAGS, positionals=None, is_runner=True)
     assert parsed.positionals == ["server", "--unknown", "-h", "--"]
     assert not parsed.wants_help
@@ -117,7 +117,7 @@ def test_any_command_line_is_understood_or_refused_in_words(arguments: list[str]
         assert all(word in arguments for word in parsed.positionals)
 
 
-def test_a_pair_is_parted_by_what_comes_first() -> None:
+def test_pair_is_split_at_the_first_separator() -> None:
     assert named_value("A=b=c ", "--env") == ("A", "b=c ")
     assert named_value("Authorization: Bearer T==", "--header", "=:") == ("Authorization", "Bearer T==")
     assert named_value("Authorization=Bearer a:b", "--header", "=:") == ("Authorization", "Bearer a:b")

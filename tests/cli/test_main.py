@@ -155,7 +155,7 @@ def test_a_word_that_is_a_file_or_looks_like_one_is_taken_for_a_configuration(tm
         (["demo", "clocks"], "error: there is no demo server `clocks`; there are `clock`"),
     ],
 )
-def test_a_wrong_command_line_says_what_is_wrong_and_ends_with_2(arguments: list[str], complaint: str) -> None:
+def test_wrong_command_line_is_explained_and_ends_with_2(arguments: list[str], complaint: str) -> None:
     status, shown, complaints = run(*arguments)
     assert (status, shown) == (2, "")
     assert complaints.splitlines()[0] == complaint
@@ -177,7 +177,7 @@ def test_without_a_configuration_every_command_says_where_it_looked(command: lis
     assert str(tmp_path / "workbench-config.json") in complaints
 
 
-def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+def test_reader_that_stops_early_is_no_error() -> None:
     script = f"{' '.join(COMMAND)} schema | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", script], capture_output=True, text=True, timeout=60, env=environment({"PYTHONUNBUFFERED": "1"})
@@ -455,7 +455,7 @@ def test_our_memory_is_hidden_before_anything_else_is_done(
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("has_room", [False, True])
-def test_what_the_compiler_says_without_memory_is_a_lack_of_memory(
+def test_compiler_error_without_memory_is_a_lack_of_memory(
     error: Exception, has_room: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> int:

@@ -35,7 +35,7 @@ def test_an_image_is_written_as_the_terminal_wants_it() -> None:
     assert written.startswith(b"\x1b_Ga=T,f=100,m=1;") and b"\x1b\\\x1b_Gm=0;" in written
 
 
-def test_what_cannot_be_shown_is_left_to_others() -> None:
+def test_unsupported_content_is_left_to_other_programs() -> None:
     kitty = {"TERM": "xterm-kitty"}
     assert shown(b"image", "image/jpeg", kitty) is None
     assert shown(b"audio", "audio/wav", {"TERM_PROGRAM": "iTerm.app"}) is None

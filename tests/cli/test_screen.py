@@ -27,7 +27,7 @@ def test_in_a_pipe_lines_are_whole_plain_and_without_trailing_blanks() -> None:
     assert shown(lambda screen: screen.line("one\n\ntwo", indent=4)) == "    one\n\n    two\n"
 
 
-def test_further_lines_of_what_a_server_says_do_not_look_like_ours() -> None:
+def test_continuation_lines_of_a_server_do_not_look_like_ours() -> None:
     forged: Part = ("a\nerror: forged", "name")
     assert shown(lambda screen: screen.line(forged, ": b\nnote: c")) == "a\n  error: forged: b\n  note: c\n"
     for wrap in (True, False):
@@ -61,7 +61,7 @@ def test_output_cannot_control_a_terminal_even_through_a_pipe() -> None:
 
 
 @given(st.text())
-def test_what_is_visible_has_no_control_characters_but_line_breaks_and_tabs(text: str) -> None:
+def test_visible_text_has_no_control_characters_but_line_breaks_and_tabs(text: str) -> None:
     assert all(letter.isprintable() or letter in "\n\t\xa0" for letter in visible(text))
 
 

@@ -109,7 +109,7 @@ def test_the_end_of_input_is_the_end_even_while_a_filter_is_typed() -> None:
     assert typed(state(), "/", "a", END_OF_INPUT)[-1] == "quit"
 
 
-def test_what_is_chosen_is_a_server_and_not_a_row() -> None:
+def test_selection_follows_the_server_and_not_the_row() -> None:
     made = state("a", "b")
     typed(made, "down")
     made.looks = [look(server("a", "known"), server("b"))]

@@ -153,7 +153,7 @@ def test_a_call_has_its_client_its_user_and_why_it_failed() -> None:
     assert nobody.endswith("  250 ms  box/time/then"), "without users and clients there are no columns for them"
 
 
-def test_a_filter_leaves_what_contains_it() -> None:
+def test_filter_keeps_servers_and_calls_that_contain_it() -> None:
     calls = [call("now", server="other"), call("then", reason="a Broken pipe", end="error")]
     found = look(server("time"), {**server("other", "failed"), "lastError": "Broken"}, lastCalls=calls)
     assert [row.server for row in rows_of(found, {}, "broken")] == ["other"]
@@ -195,7 +195,7 @@ def test_a_log_shows_its_end() -> None:
     assert "  TWO \\x1b[2J" in found and "  one" not in found
 
 
-def test_copies_say_whose_they_are_and_what_is_wrong_with_them() -> None:
+def test_copies_name_their_owner_and_problem() -> None:
     mine = {**server("time"), "users": [1], "folder": "/a", "starts": 1, "uptimeSeconds": 75.0}
     other = {**server("time", "failed"), "user": "bob", "starts": 2, "failures": 2, "lastError": "no program\nmore"}
     assert server_picture(look(mine, other), "copies")[5:10] == [
@@ -261,7 +261,7 @@ def test_memory_of_any_size_is_short(size: int, shown: str) -> None:
     assert picture([found], memory={4: size})[3].endswith(shown)
 
 
-def test_what_a_sandbox_lacks_is_said_below_its_server_and_in_its_own_view() -> None:
+def test_missing_sandbox_features_are_shown_below_the_server_and_in_its_view() -> None:
     lacking = server("b") | {"sandbox": {"profile": "contained", "missing": ["cannot limit its files (no Landlock)"]}}
     usual = server("a") | {"sandbox": {"profile": "guard", "missing": ["cannot filter"]}}
     found = look(lacking, usual)

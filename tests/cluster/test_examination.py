@@ -50,7 +50,7 @@ async def test_healthy_cluster_has_no_problems(tmp_path: Path) -> None:
         assert report.server is not None
 
 
-async def test_another_key_is_noticed_by_whoever_looks_and_by_the_instance(
+async def test_different_key_is_noticed_by_the_examination_and_the_instance(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with state_server() as server:

@@ -94,7 +94,7 @@ async def found(state: ClusterState, name: str, value: bytes) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_one_leaves_another_finds_for_the_same_user_alone() -> None:
+async def test_state_is_found_by_other_instances_for_the_same_user_alone() -> None:
     async with running() as (server, instances):
         one, other = await instances.start(), await instances.start()
         one.keep(SESSION, "ann", "id", b"first")
@@ -155,7 +155,7 @@ async def test_value_moved_to_another_user_is_refused() -> None:
         assert other.refused == 2
 
 
-async def test_instance_with_another_key_finds_nothing_and_disturbs_nobody() -> None:
+async def test_instance_with_another_key_finds_nothing_and_changes_nothing() -> None:
     async with running() as (_, instances):
         one, stranger = await instances.start(), await instances.start(os.urandom(32))
         one.keep(SESSION, "ann", "id", b"hers")
@@ -165,7 +165,7 @@ async def test_instance_with_another_key_finds_nothing_and_disturbs_nobody() -> 
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_while_the_server_is_away_nobody_waits_and_nothing_is_lost(
+async def test_outage_of_the_state_server_delays_no_call_and_loses_nothing(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running() as (server, instances):
@@ -257,7 +257,7 @@ async def test_backlog_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await state.find(SESSION, "ann", "third") == b"x"
 
 
-async def test_notices_reach_the_others_once_and_replays_nobody() -> None:
+async def test_replayed_notices_are_dropped_and_new_ones_arrive_once() -> None:
     async with running() as (server, instances):
         one, other, third = [await instances.start() for _ in range(3)]
         heard: dict[str, list[bytes]] = {"one": [], "other": [], "third": []}
@@ -637,7 +637,7 @@ async def test_versions_do_not_write_common_values_over_each_others() -> None:
             assert await other.find_all(NAMED_KEY, "") == {"key": b"%d" % format}
 
 
-async def test_holder_that_is_late_reads_what_another_has_stored() -> None:
+async def test_late_holder_reads_the_value_of_the_next() -> None:
     async with running() as (_, instances):
         one, other = await instances.start(), await instances.start()
         late = await one.claim(SIGN_IN, "ann", "server", 0.05)

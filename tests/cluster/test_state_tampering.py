@@ -145,7 +145,7 @@ async def test_value_of_another_kind_or_cluster_is_refused(kind: StateKind) -> N
 
 
 @every_kind
-async def test_older_value_is_refused_by_whoever_has_seen_a_newer_one(kind: StateKind) -> None:
+async def test_older_value_is_refused_after_a_newer_one(kind: StateKind) -> None:
     async with state_server() as server:
         attacker, writer = Attacker(server), Writer(server)
         await writer.keep(kind, "ann", "name", b"old")

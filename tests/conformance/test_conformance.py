@@ -117,7 +117,7 @@ def test_no_client_scenario_is_forgotten(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_no_scenario_passes_where_nobody_listens(revision: str, suite: Suite, tmp_path: Path) -> None:
+def test_no_scenario_passes_without_a_server(revision: str, suite: Suite, tmp_path: Path) -> None:
     score = suite.test_server(NOBODY_LISTENS, revision, tmp_path)
     assert [outcome.scenario for outcome in score.outcomes if outcome.passed] == []
     assert len(score.outcomes) == SERVER_SCENARIOS[revision]

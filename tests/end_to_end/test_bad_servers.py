@@ -40,7 +40,7 @@ async def test_noise_before_every_message_is_skipped(workbench: Workbench) -> No
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_whatever_surrounds_an_answer_the_answer_arrives(workbench: Workbench, era: str) -> None:
+async def test_answer_arrives_amid_any_noise(workbench: Workbench, era: str) -> None:
     surrounded = {
         "banner": f"Welcome!\n{ANSWER}\n",
         "blank lines": f"\n\n  \n\t\n{ANSWER}\n\n",
@@ -129,7 +129,7 @@ async def test_strange_answers_end_their_call(workbench: Workbench, era: str) ->
         await assert_lives(client)
 
 
-async def test_what_a_careless_reader_would_change_passes_as_it_is(workbench: Workbench) -> None:
+async def test_fragile_values_pass_unchanged(workbench: Workbench) -> None:
     payloads = [
         '"\\ud83d"',
         '"\\u0000"',

@@ -99,7 +99,7 @@ async def test_no_call_is_ever_repeated(workbench: Workbench) -> None:
         (("--exit-at-start", 0), "status 0"),
     ],
 )
-async def test_a_crash_at_the_start_or_while_listing_is_told_to_whoever_waits(
+async def test_crash_at_start_or_while_listing_fails_waiting_requests(
     workbench: Workbench, flags: tuple[Any, ...], reason: str
 ) -> None:
     box = {"server": scripted_entry(*flags, "--stderr", "last words"), "sibling": scripted_entry()}

@@ -28,7 +28,7 @@ def surroundings() -> dict[str, str]:
 
 
 @pytest.mark.requirement("servers.environment")
-async def test_a_server_gets_harmless_variables_its_own_and_what_it_may_inherit(workbench: Workbench) -> None:
+async def test_server_gets_harmless_own_and_inherited_variables(workbench: Workbench) -> None:
     box = {
         "plain": scripted_entry(),
         "owner": scripted_entry(env={"KEY": "${OTHER_KEY}"}),
@@ -48,7 +48,7 @@ async def test_a_server_gets_harmless_variables_its_own_and_what_it_may_inherit(
 
 @pytest.mark.requirement("servers.environment")
 @pytest.mark.skipif(not available(), reason="reads /proc")
-async def test_what_the_system_shows_of_us_holds_no_secret_once_there_is_a_server(workbench: Workbench) -> None:
+async def test_process_listing_holds_no_secret_once_a_server_runs(workbench: Workbench) -> None:
     box = {"server": scripted_entry(env={"KEY": "${OTHER_KEY}"})}
     async with workbench.serving({"box": box}, env=surroundings()) as client:
         assert await variable(client, "server", "KEY") == SECRET
@@ -58,7 +58,7 @@ async def test_what_the_system_shows_of_us_holds_no_secret_once_there_is_a_serve
 
 
 @pytest.mark.requirement("servers.environment")
-async def test_a_server_that_does_not_start_is_told_what_it_may_lack(workbench: Workbench) -> None:
+async def test_failed_start_suggests_the_missing_variable(workbench: Workbench) -> None:
     script = "import os, sys; 'OTHER_KEY' in os.environ or sys.exit('OTHER_KEY is not set')"
     entry = {"command": "python3", "args": ["-c", script]}
     async with workbench.serving({"box": {"needy": entry, "good": scripted_entry()}}, env=surroundings()) as client:

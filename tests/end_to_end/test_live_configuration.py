@@ -121,7 +121,7 @@ async def test_a_removed_server_ends_and_a_changed_one_is_another_process(workbe
 
 
 @pytest.mark.parametrize("way", ["the command", "SIGHUP"])
-async def test_a_reload_is_done_at_once_and_tells_what_came_of_it(workbench: Workbench, way: str, short: Path) -> None:
+async def test_reload_is_done_at_once_and_reports_its_result(workbench: Workbench, way: str, short: Path) -> None:
     file = workbench.folder / "workbench-config.json"
     runtime = {"XDG_RUNTIME_DIR": str(short)}
     async with workbench.serving({"box": {"one": scripted_entry()}}, env={**os.environ, **runtime}) as client:

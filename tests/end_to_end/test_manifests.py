@@ -80,7 +80,7 @@ async def noticed(client: RawClient, name: str) -> Json:
 
 
 @pytest.mark.requirement("manifests.changed")
-async def test_a_server_that_offers_something_else_now_replaces_what_was_remembered(workbench: Workbench) -> None:
+async def test_changed_offer_replaces_the_cached_one(workbench: Workbench) -> None:
     gate, names = workbench.path("gate"), workbench.path("names")
     entry = scripted_entry()
     wait = f"while [ ! -e {gate} ]; do sleep 0.01; done"

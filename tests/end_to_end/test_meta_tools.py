@@ -128,7 +128,7 @@ async def test_the_name_and_version_that_clients_are_told_can_be_chosen(workbenc
         assert (info["name"], info["title"]) == ("mcp-workbench", "MCP Workbench")
 
 
-async def test_a_request_before_any_introduction_says_what_is_missing(workbench: Workbench) -> None:
+async def test_request_before_the_handshake_names_the_missing_part(workbench: Workbench) -> None:
     async with workbench.serving({"box": {"server": scripted_entry()}}, era="modern") as client:
         client._meta = {}
         with pytest.raises(RpcError, match="initialize") as caught:

@@ -105,7 +105,7 @@ async def test_opens_at_the_same_time_share_one_attempt(workbench: Workbench) ->
 
 
 @pytest.mark.requirement("tools.filters")
-async def test_filters_decide_what_is_listed(workbench: Workbench) -> None:
+async def test_filters_decide_the_list(workbench: Workbench) -> None:
     everything = ["read_file", "read_dir", "write_file", "delete"]
     expected: dict[str, tuple[list[str] | None, list[str]]] = {
         "none given": (None, everything),

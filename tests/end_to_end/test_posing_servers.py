@@ -89,7 +89,7 @@ def is_believed(request: pytest.FixtureRequest) -> bool:
     return "as the user" in request.node.callspec.id
 
 
-async def test_a_server_does_not_say_what_a_person_approves(folder: Path, listen: Listen, is_believed: bool) -> None:
+async def test_server_cannot_pose_as_a_workbench_to_approvers(folder: Path, listen: Listen, is_believed: bool) -> None:
     process = listen(folder / f"1.{APPROVAL_SUFFIX}")
     shown = await decide_anywhere(ApprovalRequest("one", only_shows=True))
     assert shown.found == ("box/server/harmless" if is_believed else None)

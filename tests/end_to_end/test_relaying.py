@@ -99,7 +99,7 @@ async def test_the_answer_to_a_cancelled_call_is_dropped_when_it_comes_all_the_s
         assert late == []
 
 
-async def test_cancelling_what_is_finished_unknown_or_malformed_is_harmless(workbench: Workbench) -> None:
+async def test_cancelling_finished_unknown_or_malformed_requests_is_harmless(workbench: Workbench) -> None:
     log = workbench.path("log")
     async with workbench.serving({"box": {"server": scripted_entry("--log", log)}}) as client:
         done = await client.start_tool("use_tool", start_use("box", "server", "count"))
@@ -256,7 +256,7 @@ async def test_a_call_waits_for_its_question_beyond_its_deadline(workbench: Work
         assert (await call.result())["structuredContent"] == {"result": answer}
 
 
-async def test_an_answer_to_the_question_of_a_cancelled_call_is_for_nobody_and_harms_nobody(
+async def test_answer_to_the_question_of_a_cancelled_call_is_dropped(
     workbench: Workbench,
 ) -> None:
     box = {"server": scripted_entry("--era", "legacy")}

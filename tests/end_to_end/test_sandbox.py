@@ -43,7 +43,9 @@ def workbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
 
 
 @pytest.mark.parametrize("sandbox", [*PROFILES, WITH_BWRAP])
-async def test_servers_work_and_status_says_what_each_has(workbench: Workbench, sandbox: str | dict[str, str]) -> None:
+async def test_servers_work_and_status_names_the_sandbox_of_each(
+    workbench: Workbench, sandbox: str | dict[str, str]
+) -> None:
     profile = sandbox if isinstance(sandbox, str) else sandbox["profile"]
     box = {"first": scripted_entry(), "second": scripted_entry(sandbox=sandbox)}
     async with workbench.serving({"box": box}) as client:
@@ -134,7 +136,7 @@ async def test_not_even_a_daemon_that_hides_is_left_when_the_workbench_is_killed
                 os.kill(daemon, signal.SIGKILL)
 
 
-async def test_a_server_that_dies_says_its_sandbox_what_it_was_denied_and_what_to_try(workbench: Workbench) -> None:
+async def test_dead_server_reports_sandbox_denials_and_a_remedy(workbench: Workbench) -> None:
     secret = workbench.folder / "secret"
     secret.write_text("x")
     broken: Json = {"command": sys.executable, "args": ["-c", f"open({str(secret)!r})"], "sandbox": "contained"}
@@ -146,7 +148,7 @@ async def test_a_server_that_dies_says_its_sandbox_what_it_was_denied_and_what_t
         assert "mcp-workbench doctor --sandbox try box/broken" in text
 
 
-async def test_what_this_machine_cannot_enforce_stops_that_server_alone(workbench: Workbench) -> None:
+async def test_unenforceable_sandbox_stops_only_its_server(workbench: Workbench) -> None:
     hosts = {"profile": "contained", "network": ["example.org"]}
     box = {
         "fine": scripted_entry(),

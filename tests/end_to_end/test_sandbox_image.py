@@ -105,7 +105,7 @@ async def test_a_server_runs_in_an_image_with_the_limits_of_its_profile(workbenc
     assert engine.containers() == {}
 
 
-async def test_without_a_command_an_image_runs_what_it_runs_by_itself(workbench: Workbench, engine: Engine) -> None:
+async def test_image_without_a_command_runs_its_default(workbench: Workbench, engine: Engine) -> None:
     box = {"s": {"args": ["--flag"], "sandbox": {"image": IMAGE, "backend": engine.name}}}
     async with workbench.serving({"box": box}, env=engine.environment()) as client:
         # It is `cat`, which is no server.
@@ -137,7 +137,7 @@ async def test_nothing_is_left_of_a_container_when_the_workbench_is_killed(
         await eventually(lambda: not any(map(alive, started)), what="the end of everything that was started")
 
 
-async def test_what_was_left_of_a_workbench_is_removed_by_the_next_one(workbench: Workbench, engine: Engine) -> None:
+async def test_leftovers_of_a_workbench_are_removed_by_the_next(workbench: Workbench, engine: Engine) -> None:
     box = {"box": {"s": entry(engine, *STUBBORN)}}
     async with workbench.serving(box, env=engine.environment(), expect_exit=False) as client:
         await client.use_tool("box", "s", "echo", {"text": "hi"})
@@ -158,7 +158,7 @@ async def test_what_was_left_of_a_workbench_is_removed_by_the_next_one(workbench
         assert len(engine.containers()) == 1
 
 
-async def test_an_engine_without_its_daemon_stops_the_server_and_says_what_to_do(
+async def test_container_engine_without_daemon_stops_the_server_with_a_hint(
     workbench: Workbench, engine: Engine
 ) -> None:
     (engine.folder / "no-daemon").touch()
@@ -188,7 +188,7 @@ async def test_a_limit_that_the_engine_cannot_enforce_stops_the_server_unless_be
     assert "--pids-limit" not in words
 
 
-async def test_what_the_engine_says_is_in_the_error(workbench: Workbench, engine: Engine) -> None:
+async def test_output_of_the_engine_is_in_the_error(workbench: Workbench, engine: Engine) -> None:
     box = {"s": entry(engine, sandbox={"image": "missing"})}
     async with workbench.serving({"box": box}, env=engine.environment()) as client:
         (found,) = unavailable(await open_toolbox(client, "box")).values()

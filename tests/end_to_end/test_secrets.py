@@ -44,7 +44,7 @@ async def variable(client: RawClient, server: str, name: str) -> str | None:
 
 
 @pytest.mark.requirement("secrets.references")
-async def test_each_server_gets_what_it_refers_to_when_it_starts(workbench: Workbench) -> None:
+async def test_each_server_gets_its_references_resolved_at_start(workbench: Workbench) -> None:
     file = private(workbench.path("token"), "first\n")
     private(workbench.path("server.env"), "FROM_FILE=of the file\nKEY=overridden\n")
     box = {
@@ -103,7 +103,7 @@ async def test_one_that_cannot_be_fetched_is_the_problem_of_its_server_alone(wor
         assert await variable(client, "bad", "KEY") == "here now"
 
 
-def test_check_says_what_cannot_be_fetched_and_runs_no_program(workbench: Workbench) -> None:
+def test_check_names_missing_secrets_and_runs_no_program(workbench: Workbench) -> None:
     trace = workbench.path("trace")
     box = {
         "bad": scripted_entry(env={"KEY": "${file:gone}"}),

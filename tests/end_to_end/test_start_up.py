@@ -97,7 +97,7 @@ def test_nothing_heavy_is_loaded_before_the_first_answer(workbench: Workbench, m
     assert len(own) <= MAX_MODULES, sorted(own)
 
 
-def test_what_must_not_be_loaded_exists() -> None:
+def test_forbidden_modules_exist() -> None:
     """Of a module that has another name now, nothing would be checked."""
     own = Path(mcp_workbench.__file__).parent
     found = {path.stem for path in own.rglob("*.py")} | {path.name for path in own.rglob("*") if path.is_dir()}

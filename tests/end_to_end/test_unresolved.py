@@ -59,7 +59,7 @@ def test_check_names_the_place_and_ends_with_2(workbench: Workbench) -> None:
     assert [server["state"] for server in shown["servers"]] == ["failed", "ready"]
 
 
-def test_list_and_call_use_what_can_be_used(workbench: Workbench) -> None:
+def test_list_and_call_use_the_working_servers(workbench: Workbench) -> None:
     config = write_config(workbench.folder, {"box": {"bad": LACKING, "good": scripted_entry()}})
     assert run("call", "--config", config, "box/good/count").status == 0
     failed = run("call", "--config", config, "box/bad/count")

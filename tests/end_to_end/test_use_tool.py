@@ -85,7 +85,7 @@ async def test_meta_of_the_client_reaches_the_server(workbench: Workbench) -> No
 @pytest.mark.requirement("asking.capabilities")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_a_server_is_told_who_the_client_is_in_the_way_of_its_era(
+async def test_server_learns_client_info_in_the_form_of_its_era(
     workbench: Workbench, client_era: str, server_era: str
 ) -> None:
     declared = workbench.path("declared")
@@ -105,7 +105,7 @@ async def test_a_server_is_told_who_the_client_is_in_the_way_of_its_era(
 
 @pytest.mark.requirement("proxy.opens-by-itself")
 @pytest.mark.parametrize("era", ERAS)
-async def test_using_a_tool_starts_what_is_not_running_and_only_that(workbench: Workbench, era: str) -> None:
+async def test_using_a_tool_starts_only_its_own_server(workbench: Workbench, era: str) -> None:
     boxes = {
         "one": {
             "a": scripted_entry("--starts", workbench.path("starts")),
@@ -245,7 +245,7 @@ async def test_the_shapes_that_models_get_wrong_are_understood(workbench: Workbe
 
 
 @pytest.mark.requirement("proxy.shapes")
-async def test_a_shape_that_cannot_be_understood_is_told_what_was_expected(workbench: Workbench) -> None:
+async def test_unknown_shape_is_refused_with_the_expected_one(workbench: Workbench) -> None:
     identity = {"toolbox": "box", "server": "server", "tool": "echo"}
     async with workbench.serving({"box": {"server": scripted_entry("--starts", workbench.path("starts"))}}) as client:
         for arguments, named in (

@@ -10,7 +10,7 @@ import pytest
 from mcp_workbench.engine.blocking_work import aside
 
 
-async def test_a_result_that_nobody_waits_for_any_more_is_discarded() -> None:
+async def test_result_without_waiters_is_discarded() -> None:
     release, discarded = threading.Event(), asyncio.Event()
     task = asyncio.ensure_future(aside(lambda: release.wait() and "late", lambda result: discarded.set()))
     await asyncio.sleep(0)

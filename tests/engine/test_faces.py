@@ -77,7 +77,7 @@ def test_no_other_module_knows_a_face_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", FACES)
-def test_what_a_face_keeps_is_shared_by_its_users_and_judged_by_policies(name: str) -> None:
+def test_kept_results_are_shared_by_users_and_judged_by_policies(name: str) -> None:
     catalog = Catalog(WorkbenchConfig(path="x", toolboxes={}), ManifestStore(lambda: None))
     make = import_module(FACES[name].module).make
     whole, made = make(catalog, FaceSettings()), make(catalog, FaceSettings())

@@ -84,7 +84,7 @@ def test_a_file_that_goes_and_one_that_comes_are_told(tmp_path: Path) -> None:
     assert clock.told[-1][0] is None
 
 
-def test_what_changed_and_changed_back_before_it_was_still_is_not_told(tmp_path: Path) -> None:
+def test_change_that_is_reverted_before_it_settles_is_not_reported(tmp_path: Path) -> None:
     file, aside = tmp_path / "config.json", tmp_path / "aside"
     file.write_text("{}")
     clock = Clock(file.parent / "link")
@@ -103,7 +103,7 @@ def test_a_file_that_was_not_looked_at_before_is_told(tmp_path: Path) -> None:
     assert clock.later(FILE_SETTLE_DELAY + 0.01) == 1
 
 
-def test_the_thread_looks_at_what_is_added_and_ends_when_it_is_closed(tmp_path: Path) -> None:
+def test_thread_checks_added_files_and_ends_on_close(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     changed = threading.Event()
     watch = FileWatch()

@@ -60,7 +60,7 @@ def test_one_slip_among_ten_thousand_names_of_one_pattern_is_found(written: str)
 
 
 @given(st.text("ab_c", min_size=2, max_size=8), st.text("ab_c", min_size=1, max_size=8))
-def test_one_slip_is_what_a_distance_of_one_is(left: str, right: str) -> None:
+def test_distance_of_one_is_one_slip(left: str, right: str) -> None:
     assert module._is_one_slip(left, right) == (module._distance(left, right, 1) is not None)
 
 

@@ -31,7 +31,7 @@ def test_a_line_is_quoted_as_a_terminal_would_show_it(written: str, quoted: str)
 
 
 @given(st.text())
-def test_whatever_it_is_nothing_controls_a_terminal(text: str) -> None:
+def test_output_never_controls_a_terminal(text: str) -> None:
     assert all(letter.isprintable() or letter in "\n\t\xa0" for letter in visible(text))
     assert all(letter.isprintable() or letter in "\n\t\xa0" for letter in plain(text))
 
@@ -43,7 +43,7 @@ def test_only_our_own_lines_begin_at_the_margin() -> None:
 
 
 @given(st.text())
-def test_whatever_it_is_no_further_line_begins_at_the_margin(text: str) -> None:
+def test_continuation_lines_are_always_indented(text: str) -> None:
     _, *rest = indented(visible(text)).split("\n")
     assert all(not line or line[0] in " \t" for line in rest)
 
@@ -52,7 +52,7 @@ def test_counted_things_are_named_as_people_say() -> None:
     assert [plural(count, "tool") for count in (0, 1, 2, 1234)] == ["0 tools", "1 tool", "2 tools", "1,234 tools"]
 
 
-def test_a_report_is_valid_json_whatever_the_paths_in_it_are() -> None:
+def test_report_is_valid_json_for_any_path() -> None:
     path = os.fsdecode(b"/caf\xe9")
     assert in_unicode(path) == "/caf\\udce9" and in_unicode("/café") == "/café"
     report = {path: ("/café", [path]), "number": 1, "nothing": None}

@@ -137,14 +137,14 @@ async def test_an_unsent_request_is_reported_as_unsent() -> None:
     assert step.outcomes[0].sent is None
 
 
-async def test_a_request_that_is_cancelled_while_nobody_waits_for_it_leaves_nothing_behind() -> None:
+async def test_request_cancelled_without_waiters_leaves_no_state() -> None:
     # A coroutine that nobody awaits would be a warning, and so an error.
     passage = Passage((Recorder("a", [], lambda: later(None)),), REQUEST)
     assert isinstance(passage.check(), Held)
     passage.end("cancelled")
 
 
-async def test_every_step_learns_what_was_decided_and_by_which_rules() -> None:
+async def test_every_step_learns_the_decision_and_its_rules() -> None:
     first, second = Recorder("a", [], lambda: Pass("policy[2]")), Recorder("b", [], lambda: later(Pass("approval")))
     passage = Passage((first, second), REQUEST)
     assert isinstance(passage.check(), Held) and await passage.decided() is None

@@ -40,7 +40,7 @@ async def failure(seen: Seen, method: str, params: Json) -> RpcError:
 @every_face
 @every_client
 @every_server
-async def test_lists_show_what_the_server_wrote_under_the_names_of_the_face(
+async def test_lists_show_server_definitions_under_face_names(
     bench: Bench, face: str, era: str, server_era: str
 ) -> None:
     async with bench.within(offering(server_era), face, era) as seen:

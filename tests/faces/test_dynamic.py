@@ -256,7 +256,7 @@ async def test_names_that_cannot_be_registered_are_refused_where_the_face_is_cho
 @pytest.mark.requirement("names.collisions", "dynamic.collisions")
 @every_client
 @pytest.mark.parametrize("remembered", [False, True])
-async def test_a_tool_that_is_there_stays_whatever_name_another_server_comes_to_want(
+async def test_existing_tool_keeps_its_name_when_another_server_claims_it(
     bench: Bench, era: str, remembered: bool
 ) -> None:
     """`my_srv` is later in the file, and had the name first; also when `my` has more to say after a restart."""

@@ -182,9 +182,7 @@ async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it
 @pytest.mark.requirement("flat.collisions", "names.collisions")
 @every_client
 @pytest.mark.parametrize("prefix", [False, True])
-async def test_a_tool_that_is_there_stays_whatever_name_another_server_comes_to_want(
-    bench: Bench, era: str, prefix: bool
-) -> None:
+async def test_existing_tool_keeps_its_name_when_another_server_claims_it(bench: Bench, era: str, prefix: bool) -> None:
     boxes = {"default": {"my": named("change_tools"), "my_srv": named("tool")}}
     taken = "srv_tool" if prefix else "tool"
     async with bench.within(boxes, "flat", era, plain=True, options={"separator": "_", "prefix": prefix}) as seen:

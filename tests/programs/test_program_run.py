@@ -192,7 +192,7 @@ async def test_an_error_names_the_line_and_the_cause(tmp_path: Path, code: str, 
         assert line in text_of(result) and cause in text_of(result), text_of(result)
 
 
-async def test_an_error_says_what_was_done_before(tmp_path: Path) -> None:
+async def test_error_lists_the_calls_made_before(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), programs=True) as seen:
         code = "print('begun')\nfor p in ['a', 'b', 'bad', 'c']:\n    call('dev/fs/read', path=p)"
         result = await run(seen, code)
@@ -205,7 +205,7 @@ async def test_an_error_says_what_was_done_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", ["1 / 0", "call('dev/fs/read', path='a')"])
-async def test_what_a_program_had_printed_hides_no_error(tmp_path: Path, after: str) -> None:
+async def test_printed_output_hides_no_error(tmp_path: Path, after: str) -> None:
     async with workbench_with(tmp_path, boxes(), programs={"calls": 1}) as seen:
         result = await run(seen, f"call('dev/fs/read', path='a')\nprint('word ' * 12_000)\n{after}")
         said = text_of(result)
@@ -277,7 +277,7 @@ async def test_a_denied_an_asked_and_a_limited_call_leave_the_lines_of_three_cal
     assert {line["program"] for line in calls} == {program["program"]}
 
 
-async def test_tools_that_write_are_asked_about_and_refused_where_nobody_can_be(tmp_path: Path) -> None:
+async def test_writing_tools_need_approval_and_are_refused_without_a_person(tmp_path: Path) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every, programs=True) as seen:
         result = await run(seen, "call('dev/fs/read', path='a')\ncall('dev/fs/write', path='b')")
@@ -395,7 +395,7 @@ async def test_the_result_of_a_call_is_limited(tmp_path: Path, monkeypatch: pyte
 # what is told of a program that a limit has ended
 
 
-async def test_a_program_that_makes_too_many_calls_is_told_where_and_what_it_had_printed(tmp_path: Path) -> None:
+async def test_too_many_calls_of_a_program_are_reported_with_line_and_output(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(), programs={"calls": 2}) as seen:
         code = (
             "print('begun')\nfor p in 'abc':\n    try:\n        call('dev/fs/read', path=p)\n    except Exception: pass"

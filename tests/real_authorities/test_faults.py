@@ -62,7 +62,7 @@ async def test_a_passing_fault_fails_one_call_and_the_end_of_a_grant_asks_for_a_
         assert await workbench.said() == "hello you"
 
 
-async def test_metadata_of_another_issuer_signs_nobody_in(tmp_path: Path, mock: Authority, url: str) -> None:
+async def test_metadata_of_another_issuer_is_refused(tmp_path: Path, mock: Authority, url: str) -> None:
     foreign = mock.ask("/_issuer").replace("localhost", "127.0.0.1")
     user = User(tmp_path, url, oauth={"clientId": "tests", "issuer": foreign})
     status, _, said = await user.run("login", "greeter", "--config", str(user.config))

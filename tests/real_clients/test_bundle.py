@@ -36,9 +36,7 @@ def uv() -> Path:
         pytest.skip(str(reason))
 
 
-def test_the_official_tool_takes_the_bundle_and_what_its_manifest_starts_answers(
-    mcpb: Path, uv: Path, tmp_path: Path
-) -> None:
+def test_official_tool_accepts_the_bundle_and_its_server_answers(mcpb: Path, uv: Path, tmp_path: Path) -> None:
     bundle, folder = tmp_path / "one.mcpb", tmp_path / "extension"
     build_bundle.build(bundle)
     for words in (("info", bundle), ("unpack", bundle, folder), ("validate", folder / "manifest.json")):

@@ -265,7 +265,7 @@ def test_the_workbench_takes_the_place_of_a_server_and_its_tools_are_called(home
 
 
 @pytest.mark.parametrize("command", ["undo", "uninstall"])
-def test_what_a_client_writes_at_its_first_run_stays_when_install_is_taken_back(tmp_path: Path, command: str) -> None:
+def test_undo_keeps_members_that_the_client_wrote_at_its_first_run(tmp_path: Path, command: str) -> None:
     home = home_with("qwen-code", QWEN, tmp_path)
     home.workbench("install", "qwen-code", "--replace")
     installed = home.file.read_text()

@@ -23,7 +23,7 @@ def unpacked(tmp_path: Path) -> Path:
     return tmp_path / "extension"
 
 
-def test_the_same_sources_make_the_same_bytes_without_what_tools_left_behind(tmp_path: Path) -> None:
+def test_bundle_is_reproducible_and_free_of_leftovers(tmp_path: Path) -> None:
     for name in ("one.mcpb", "two.mcpb"):
         build_bundle.build(tmp_path / name)
     assert (tmp_path / "one.mcpb").read_bytes() == (tmp_path / "two.mcpb").read_bytes()
@@ -32,7 +32,7 @@ def test_the_same_sources_make_the_same_bytes_without_what_tools_left_behind(tmp
     assert [name for name in names if "pycache" in name or "server/lib" in name] == []
 
 
-def test_the_manifest_names_what_is_there(unpacked: Path) -> None:
+def test_manifest_names_existing_files(unpacked: Path) -> None:
     manifest = json.loads((unpacked / "manifest.json").read_text())
     assert (unpacked / manifest["server"]["entry_point"]).is_file()
     assert manifest["description"] == "One MCP server in front of many, with two tools instead of hundreds."
@@ -84,9 +84,7 @@ def test_a_configuration_that_was_chosen_is_served(unpacked: Path, tmp_path: Pat
     assert "clock:now" in [tool["name"] for tool in tools["tools"]], "a plain file is shown as it is"
 
 
-def test_the_launcher_prefers_what_was_chosen_then_the_users_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launcher_prefers_the_chosen_file_then_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv(bundle_launcher.CHOSEN, "/mine.json")

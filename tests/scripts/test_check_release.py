@@ -89,7 +89,7 @@ def test_the_tip_of_main_may_be_checked_before_it_is_tagged(checkout: Checkout) 
     assert checkout.check() == (0, "HEAD may be released.\n")
 
 
-def test_the_notes_are_what_the_changelog_says_of_this_version(checkout: Checkout, tmp_path: Path) -> None:
+def test_release_notes_equal_the_changelog_of_this_version(checkout: Checkout, tmp_path: Path) -> None:
     checkout.tag("v0.2.0")
     notes = tmp_path / "notes.md"
     assert checkout.check("v0.2.0", "--notes", str(notes))[0] == 0

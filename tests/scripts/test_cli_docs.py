@@ -11,7 +11,7 @@ from scripts.write_reference_docs import COMMANDS as DOCUMENT
 
 
 @pytest.mark.requirement("project.documentation")
-def test_the_tables_say_what_the_declarations_do() -> None:
+def test_tables_match_the_declarations() -> None:
     document = DOCUMENT.read_text("utf-8")
     assert document == with_tables(document), "run python -m scripts.write_reference_docs"
     assert "| `--tls-key FILE` | HTTP: the key of the certificate (PEM, without a passphrase) |" in document

@@ -35,7 +35,7 @@ class C:
 """
 
 
-def test_mistakes_are_made_in_functions_and_not_in_what_is_said() -> None:
+def test_mutants_change_functions_and_not_texts() -> None:
     found = {(mutant.line, mutant.was, mutant.now) for mutant in mutants_of(SOURCE)}
     assert {
         (7, "if limit.who != who and limit.is_on:", "if False:"),

@@ -65,7 +65,7 @@ def test_a_run_that_takes_too_long_is_stopped_with_all_its_processes(
     os.close(read_end)
 
 
-def test_the_checkout_is_copied_as_it_is_without_what_is_ignored(tmp_path: Path) -> None:
+def test_checkout_is_copied_without_ignored_files(tmp_path: Path) -> None:
     copy_checkout(tmp_path)
     assert (tmp_path / "scripts" / "other_pythons.py").read_bytes() == Path(other_pythons.__file__).read_bytes()
     assert not (tmp_path / ".venv").exists()

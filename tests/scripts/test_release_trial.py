@@ -72,7 +72,7 @@ def test_the_distribution_can_be_named_otherwise_by_one_line(tmp_path: Path) -> 
 
 
 @pytest.mark.processes
-def test_what_check_release_would_refuse_is_refused_by_the_trial(tmp_path: Path) -> None:
+def test_release_trial_refuses_as_check_release_does(tmp_path: Path) -> None:
     copy_checkout(tmp_path)
     changelog = tmp_path / "CHANGELOG.md"
     released = re.sub(r"## \[Unreleased\].*?(?=## \[0)", "", changelog.read_text("utf-8"), flags=re.DOTALL)

@@ -13,7 +13,7 @@ ROOTS = {"file.toolboxes", "file.mcpServers", "file.servers", "file.context_serv
 
 
 @pytest.mark.requirement("project.documentation")
-def test_the_tables_say_what_the_declarations_do() -> None:
+def test_tables_match_the_declarations() -> None:
     document = DOCUMENT.read_text("utf-8")
     assert document == with_tables(document), "run python -m scripts.write_reference_docs"
     guide = AUDIT.read_text("utf-8")

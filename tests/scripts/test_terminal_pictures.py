@@ -54,7 +54,7 @@ def test_no_word_depends_on_white_space_that_programs_may_drop() -> None:
     assert [text for text in texts if text != " ".join(text.replace("&#160;", "\xa0\xa0").split())] == []
 
 
-def test_what_a_terminal_shows_is_drawn_with_its_colours() -> None:
+def test_terminal_output_is_drawn_with_its_colours() -> None:
     picture = draw([("a command", "plain \x1b[1;36mcyan\x1b[0m <tag>\n")]).replace("&#160;", " ")
     assert ElementTree.fromstring(picture) is not None
     assert "a command" in picture

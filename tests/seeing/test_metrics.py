@@ -87,7 +87,7 @@ def test_durations_are_histograms_by_server_method_and_kind_of_error() -> None:
     assert not [each for each in found if "gen_ai_tool_name" in each]
 
 
-def test_a_refused_call_was_never_sent_and_is_told_by_what_denied_it() -> None:
+def test_refused_call_is_never_sent_and_names_the_rule() -> None:
     figures = CallFigures()
     origin = GuardedRequest(
         principal="", client=b"{}", session=0, method="tools/call", toolbox="box", server="s", item="t", body=b"{"
@@ -114,7 +114,7 @@ def test_calls_that_have_not_ended_are_in_flight_or_wait() -> None:
     assert found['workbench_requests_waiting{toolbox="box",server="s"}'] == 2
 
 
-def test_what_is_known_of_servers_and_of_ourselves_is_told_and_what_is_not_is_left_out() -> None:
+def test_known_metrics_are_exposed_and_unknown_ones_omitted() -> None:
     measured = ServerFacts("box", "a", {"ready"}, 2, {"start": 1, "crash": 3}, 9, 1 << 20, 3)
     remote = ServerFacts("box", "s", {"ready", "failed"}, 1, {"start": 0, "crash": 0}, 0, None, None)
     found = series(text_of(CallFigures(), facts(servers=(measured, remote))))

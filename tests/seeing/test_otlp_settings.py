@@ -99,7 +99,7 @@ def test_variables_of_traces_win_over_those_of_all_signals() -> None:
         ("localhost", "gzip", True),
     ],
 )
-def test_what_leaves_the_machine_is_compressed_unless_said_otherwise(host: str, variable: str, expected: bool) -> None:
+def test_remote_export_is_compressed_by_default(host: str, variable: str, expected: bool) -> None:
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{host}:4318", "OTEL_EXPORTER_OTLP_COMPRESSION": variable}
     assert settings(None, environ).is_compressed is expected
 
@@ -134,7 +134,7 @@ def test_variable_with_an_invalid_value_is_reported_and_ignored(environ: dict[st
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:99999"}, "is not"),
     ],
 )
-def test_what_cannot_be_sent_to_is_reported(environ: dict[str, str], said: str) -> None:
+def test_unusable_collector_address_is_reported(environ: dict[str, str], said: str) -> None:
     warnings: list[str] = []
     assert settings_of(None, environ, warnings.append) is None
     assert len(warnings) == 1 and said in warnings[0] and "pass" not in warnings[0]

@@ -22,7 +22,7 @@ def test_a_process_that_has_ended_has_no_figures() -> None:
 
 @pytest.mark.processes
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux' /proc")
-def test_what_a_server_has_started_counts_with_it() -> None:
+def test_children_of_a_server_count_towards_it() -> None:
     child = "import sys; print(flush=True); sys.stdin.read()"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:

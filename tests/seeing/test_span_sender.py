@@ -83,7 +83,7 @@ def test_collector_that_wants_no_compression_gets_none(collector: Collector) -> 
     assert "content-encoding" not in collector.headers[0] and len(collector.spans) == 2
 
 
-def test_hanging_collector_delays_nobody_and_the_oldest_are_dropped(
+def test_hanging_collector_delays_no_call_and_the_oldest_spans_are_dropped(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(span_sender, "MAX_QUEUED", 10)

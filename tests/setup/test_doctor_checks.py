@@ -197,7 +197,7 @@ def test_limits_of_the_system(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert disks and all("only 10 MiB are free" in each.text for each in disks)
 
 
-def test_the_sandbox_of_each_server_is_reported_with_what_the_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandbox_of_each_server_is_reported_with_missing_features(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = {
         "first": ServerConfig(name="first", command="/bin/cat"),
         "fits": ServerConfig(name="fits", command="/bin/cat", sandbox=SandboxConfig(profile="guard")),

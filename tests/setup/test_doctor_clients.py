@@ -57,7 +57,7 @@ def test_a_client_whose_own_command_is_missing_is_not_proposed(home: Path, subje
     assert found.hint == "mcp-workbench install cursor, or --all"
 
 
-def test_a_client_that_starts_what_is_installed_is_fine(home: Path, subject: Examined) -> None:
+def test_client_that_starts_the_installed_program_is_healthy(home: Path, subject: Examined) -> None:
     write(home, ".cursor/mcp.json", {"workbench": us(home / "own.json"), "other": {"command": "x"}})
     assert texts(subject) == [("note", "these clients start the workbench: Cursor")]
 

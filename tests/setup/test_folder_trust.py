@@ -57,7 +57,7 @@ def test_a_list_that_cannot_be_read_says_nothing_of_a_folder(home: Path, damaged
     assert trust_in(find("gemini"), str(home)) == ("unknown" if "a" in damaged else "any")
 
 
-def test_what_is_said_of_a_folder(home: Path) -> None:
+def test_untrusted_folder_is_reported(home: Path) -> None:
     gemini = find("gemini")
     assert "only in folders you trust" in (untrusted_note(gemini, str(home)) or "")
     trusts(home, {str(home): "DO_NOT_TRUST"})

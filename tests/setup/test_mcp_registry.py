@@ -82,7 +82,7 @@ def registry(request: pytest.FixtureRequest, one_file: str) -> str:
     return str(RECORDED) if request.param == "folder" else one_file
 
 
-def test_every_page_is_read_and_what_is_deleted_is_left_out(registry: str) -> None:
+def test_every_page_is_read_and_deleted_entries_are_omitted(registry: str) -> None:
     candidates, has_more = found(registry, "git")
     assert [each.name for each in candidates] == [HISTORY, BLAME, GITEA] and not has_more
     assert candidates[0].publisher == "io.github.example-one"

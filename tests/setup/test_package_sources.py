@@ -46,7 +46,7 @@ def test_a_source_names_a_package_of_a_registry(source: str, package: Package | 
 
 
 @pytest.mark.parametrize("source", ["npm:--call=x", "npm:", "npm:name@npm:other", "pypi:git+https://x", "oci:-v=/:/x"])
-def test_what_no_registry_can_have_is_refused(source: str) -> None:
+def test_impossible_package_names_are_refused(source: str) -> None:
     with pytest.raises(ConfigError, match=r"that no (npm|pypi|oci) package can have"):
         package_named(source)
 
@@ -99,7 +99,7 @@ def test_an_image_is_pinned_by_its_digest(programs: Path) -> None:
     assert pinned(package)[0] == package, "what is pinned already is not asked about"
 
 
-def test_what_is_not_there_is_refused_and_what_cannot_be_asked_is_told(
+def test_missing_package_is_refused_and_a_failed_lookup_reported(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(programs, "npm", "echo 'npm error code E404' >&2; exit 1")

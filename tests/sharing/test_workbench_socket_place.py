@@ -132,7 +132,7 @@ def place() -> Iterator[tuple[SocketPlace, int]]:
     os.close(lock)
 
 
-def test_what_is_in_place_stays(place: tuple[SocketPlace, int]) -> None:
+def test_socket_in_place_stays(place: tuple[SocketPlace, int]) -> None:
     assert place[0].restore() is None
     assert lock_holder() == os.getpid()
 

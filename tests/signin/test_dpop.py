@@ -260,7 +260,7 @@ async def test_a_key_of_another_record_is_never_used(tmp_path: Path) -> None:
         assert await at.call() == 200
 
 
-async def test_beside_an_assertion_of_who_the_user_is(tmp_path: Path) -> None:
+async def test_proof_is_sent_beside_an_identity_assertion(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path, kind=ProvingAuthority, nonce="n1") as at:
         await at.log_in()
         ada = Identity(principal="ada")

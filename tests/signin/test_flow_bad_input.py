@@ -169,7 +169,7 @@ async def test_a_callback_counts_once_and_only_at_its_place(tmp_path: Path) -> N
         )
 
 
-async def test_a_user_who_declines_gets_the_error_of_the_server(tmp_path: Path) -> None:
+async def test_declined_sign_in_returns_the_error_of_the_server(tmp_path: Path) -> None:
     said = {"code": None, "error": "access_denied", "error_description": "the user said no"}
     async with sign_in_setup(tmp_path, callback=said) as at:
         sign_in = await at.sign_ins.begin(at.target)

@@ -82,7 +82,7 @@ CASES: tuple[tuple[int, str, tuple[str, ...]], ...] = (
     (16, "BerriAI/litellm#31912", ("test_a_registered_client_survives_a_restart_and_is_named_on_refresh",)),
     (17, "stacklok/toolhive#3078", ("test_registration_asks_for_refresh_tokens_as_a_native_client",)),
     (18, "modelcontextprotocol/python-sdk#1631", ("test_a_challenge_is_read_however_it_is_written",)),
-    (19, "Cloudgeni-ai/opengeni#307", ("test_the_header_says_bearer_whatever_the_token_type_is",)),
+    (19, "Cloudgeni-ai/opengeni#307", ("test_header_is_bearer_for_any_token_type",)),
     (20, "anthropics/claude-code#59725", ("test_an_answer_without_a_usable_token_is_never_saved",)),
     (21, "anthropics/claude-code#51716", ("test_a_configured_secret_reaches_the_token_request",)),
     (

@@ -101,7 +101,7 @@ async def test_a_name_that_a_public_server_named_is_not_followed_inside(
         assert net.asked == []
 
 
-async def test_whoever_is_inside_may_name_what_is_no_further_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_address_may_refer_to_others_that_are_no_closer(monkeypatch: pytest.MonkeyPatch) -> None:
     async with network(monkeypatch) as net:
         net.names = {"here.example": ["127.0.0.1"], "office.example": ["127.0.0.3"], "sso.example": ["127.0.0.3"]}
         assert await net.send("sso.example", "office.example") == 200

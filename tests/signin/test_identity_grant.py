@@ -203,7 +203,7 @@ async def test_a_refused_identity_is_not_presented_again(tmp_path: Path) -> None
         (OAuthConfig(grant="jwt_bearer", identity_token="t"), "`jwt_bearer` needs a client"),
     ],
 )
-async def test_what_has_to_be_configured(tmp_path: Path, settings: OAuthConfig, message: str) -> None:
+async def test_missing_settings_are_named(tmp_path: Path, settings: OAuthConfig, message: str) -> None:
     async with sign_in_setup(tmp_path, settings) as at:
         with pytest.raises(SignInFailed, match=message):
             await at.call()

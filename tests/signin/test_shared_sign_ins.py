@@ -374,7 +374,7 @@ async def test_end_of_a_refresh_is_written_when_the_state_is_back_and_empty(tmp_
         assert b.record.access_token == "new"
 
 
-async def test_user_who_has_signed_out_stays_so_if_everything_is_lost(tmp_path: Path) -> None:
+async def test_signed_out_user_stays_signed_out_after_loss_of_state(tmp_path: Path) -> None:
     async with cluster(tmp_path) as at:
         a, _ = await signed_in(at, "b")
         await a.sign_ins.sign_out(a.target)

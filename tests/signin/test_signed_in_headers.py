@@ -229,9 +229,7 @@ async def test_a_passing_fault_with_a_token_that_is_over_fails_the_call_alone(
         b'{"error":"invalid_target"}',
     ],
 )
-async def test_a_dead_refresh_token_asks_for_a_sign_in_whatever_the_error_is_called(
-    tmp_path: Path, answer: bytes
-) -> None:
+async def test_dead_refresh_token_needs_a_sign_in_under_any_error_code(tmp_path: Path, answer: bytes) -> None:
     async with sign_in_setup(tmp_path) as at:
         await at.log_in()
         await at.change(due)
@@ -287,7 +285,7 @@ async def test_an_answer_without_a_usable_token_is_never_saved(tmp_path: Path, a
         assert at.sign_ins.store.read().records == []
 
 
-async def test_the_header_says_bearer_whatever_the_token_type_is(tmp_path: Path) -> None:
+async def test_header_is_bearer_for_any_token_type(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path, token_answer={"token_type": "bearer"}) as at:
         await at.log_in()
         await at.call()

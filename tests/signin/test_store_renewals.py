@@ -170,7 +170,7 @@ async def test_a_token_that_cannot_be_stored_is_used_from_memory(store: TokenSto
     await store.close()
 
 
-async def test_what_has_been_stored_is_not_stored_again(store: TokenStore) -> None:
+async def test_stored_value_is_not_stored_again(store: TokenStore) -> None:
     with full_disk():
         await refresh(store, ONE, "first", "third")
     await store.change(lambda contents: None)
@@ -224,7 +224,7 @@ async def test_two_refreshes_of_a_kept_sign_in_take_turns(store: TokenStore, mon
     await store.close()
 
 
-async def test_a_refusal_that_cannot_be_stored_holds_nobody_up(store: TokenStore) -> None:
+async def test_refusal_that_cannot_be_stored_delays_no_request(store: TokenStore) -> None:
     """The token was not exchanged, so any process may try it again."""
     with full_disk():
         async with store.refreshing("name", 0.0) as turn:
@@ -245,7 +245,7 @@ async def test_a_client_that_is_no_longer_known_is_forgotten_with_its_tokens(
 
 
 @pytest.mark.parametrize("action", ["out", "in"])
-async def test_what_the_user_does_in_the_meantime_wins(store: TokenStore, action: str) -> None:
+async def test_concurrent_changes_of_the_user_win(store: TokenStore, action: str) -> None:
     with full_disk():
         await refresh(store, ONE, "first", "third")
 
@@ -299,7 +299,7 @@ async def test_a_failed_start_of_storing_is_used_even_if_nothing_can_be_read(sto
     await store.close()
 
 
-async def test_closing_stores_what_it_can(store: TokenStore) -> None:
+async def test_closing_stores_pending_renewals(store: TokenStore) -> None:
     with full_disk():
         await refresh(store, ONE, "first", "third")
     await store.close()

@@ -158,7 +158,7 @@ async def test_a_plain_file_without_secrets_is_encrypted_by_the_way(tmp_path: Pa
         assert Path(plain.path).read_bytes().startswith(SEALED_HEAD)
 
 
-async def test_a_sealed_file_tells_its_servers_to_whoever_asks_for_one(tmp_path: Path, chain: Keychain) -> None:
+async def test_sealed_file_holds_only_marks_of_its_servers(tmp_path: Path, chain: Keychain) -> None:
     kept = store(tmp_path)
     await put(kept, TWO)
     await kept.change(

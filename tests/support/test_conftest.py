@@ -116,7 +116,7 @@ def test_files_of_which_no_test_is_asked_for_are_not_imported(expression: str) -
     assert left_out == expected
 
 
-def test_one_worker_runs_the_tests_that_share_what_takes_long_to_set_up(pytester: pytest.Pytester) -> None:
+def test_tests_that_share_a_slow_fixture_run_on_one_worker(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("from tests.conftest import pytest_xdist_make_scheduler")
     for path in ("conformance/test_a", "conformance/test_b", "cli/test_c", "cli/test_d", "cli/test_e"):
         file = pytester.path / "tests" / f"{path}.py"

@@ -11,7 +11,7 @@ LOUD = {META + "logLevel": "loud"}
 
 
 @pytest.mark.parametrize("beside", ["a call", "a subscription of another client", "nothing"])
-async def test_what_happens_beside_a_refusal_is_noticed(beside: str) -> None:
+async def test_side_effects_of_a_refusal_are_noticed(beside: str) -> None:
     async with in_process_workbench("modern") as workbench:
         client, other = workbench.client("modern"), workbench.client("legacy")
         await workbench.connect(client)

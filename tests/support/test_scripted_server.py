@@ -108,7 +108,7 @@ async def test_a_hanging_call_blocks_nothing_and_is_not_answered_when_cancelled(
         assert not hanging.answered
 
 
-async def test_progress_is_sent_only_to_those_who_gave_a_token() -> None:
+async def test_progress_is_sent_only_with_a_token() -> None:
     async with RawClient.spawn(scripted_command()) as client:
         await client.initialize()
         await client.call_tool("progress", {"n": 2})

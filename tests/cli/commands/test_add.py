@@ -166,7 +166,7 @@ def test_a_file_without_servers_gets_its_first(home: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"face": "none"}', '{"toolboxes": []}'])
-def test_what_is_wrong_otherwise_is_still_refused(home: Path, text: str) -> None:
+def test_other_mistakes_are_still_refused(home: Path, text: str) -> None:
     path = written(home, text)
     done = shell("add", "time", "--no-check", "--", "uvx", "mcp-server-time")
     assert done.status == 2 and under(home, path) in done.stderr and path.read_text() == text
@@ -318,9 +318,7 @@ def test_the_input_may_end_in_the_middle(home: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n"])
-def test_what_a_stranger_describes_is_added_only_after_yes(
-    home: Path, monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
+def test_foreign_description_is_added_only_after_yes(home: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     path = written(home)
     monkeypatch.setattr("getpass.getpass", lambda prompt: pytest.fail("asked for a key"))
     monkeypatch.setenv("FAKE_KEYRING_FAULT", "")
@@ -525,7 +523,7 @@ def test_a_file_in_another_encoding_is_not_edited(home: Path) -> None:
 
 
 @pytest.mark.requirement("cli.add-shown")
-def test_what_a_stranger_has_written_is_shown_whole_and_what_is_unusual_is_pointed_out(home: Path) -> None:
+def test_foreign_entry_is_shown_whole_with_unusual_parts_marked(home: Path) -> None:
     path, file = written(home), described(home)
     document = {
         "packages": [
@@ -567,7 +565,7 @@ def test_a_way_that_is_refused_is_named_beside_the_one_that_is_taken(home: Path)
 
 
 @pytest.mark.processes
-def test_the_registry_is_searched_with_who_published_and_what_it_would_run(home: Path, registry: str) -> None:
+def test_registry_search_shows_publisher_and_command(home: Path, registry: str) -> None:
     path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
     before = path.read_bytes()
     done = shell("add", "--search", "git", "hub")
@@ -738,7 +736,7 @@ def test_a_package_that_ends_at_once_is_reported_without_the_file_it_was_tried_f
     assert "mcp-workbench doctor --sandbox try desk/memory" in done.stderr
 
 
-def test_remove_names_what_a_server_stored_in_its_sandbox(home: Path) -> None:
+def test_remove_names_files_that_a_server_stored_in_its_sandbox(home: Path) -> None:
     path = written(home)
     owner = Owner(str(path), "web")
     server = ServerConfig(name="fetch", command="f")

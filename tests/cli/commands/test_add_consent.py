@@ -45,7 +45,7 @@ def test_a_package_that_names_a_folder_of_the_user_is_started_only_after_a_yes(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("answer", ["y\n", "n\n", None])
-def test_what_a_package_writes_before_the_answer_is_gone_after_it(
+def test_files_that_a_package_writes_before_the_answer_are_removed(
     home: Path, pinned: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, answer: str | None
 ) -> None:
     path = written(home)

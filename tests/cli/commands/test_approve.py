@@ -83,7 +83,7 @@ async def test_another_user_cannot_approve(folder: Path, monkeypatch: pytest.Mon
         socket.close()
 
 
-async def test_where_servers_have_no_mark_that_others_lack_nobody_approves(
+async def test_approval_is_refused_where_servers_cannot_be_told_apart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = Waiting()
@@ -111,7 +111,7 @@ def test_a_refused_approval_says_where_to_answer_instead(folder: Path, monkeypat
 
 
 @pytest.mark.parametrize("sent", [b"", b"{}\n", b"no JSON\n", b"x" * 10_000, b'{"id": 7}\n'])
-async def test_whatever_else_is_sent_approves_nothing(folder: Path, sent: bytes) -> None:
+async def test_other_input_approves_nothing(folder: Path, sent: bytes) -> None:
     waiting = Waiting()
     socket = ApprovalSocket(waiting.decide)
     await socket.open()
@@ -164,7 +164,7 @@ def test_the_reply_to_an_approval_or_denial_is_printed(folder: Path, monkeypatch
     assert (done.status, done.stdout) == (0, "denied: abc for None\n")
 
 
-def test_whoever_decides_second_learns_who_was_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_decision_returns_the_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def decide(wanted: ApprovalRequest) -> ApprovalReply:
         return ApprovalReply(decided="denied by ada (process 7)")
 

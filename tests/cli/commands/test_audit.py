@@ -103,7 +103,7 @@ def test_the_file_is_the_one_of_the_configuration(path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("audit", [{}, {"audit": {"stdout": True}}])
-def test_without_a_file_it_is_said_what_to_set(
+def test_missing_file_names_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, audit: dict[str, object]
 ) -> None:
     done = command(monkeypatch, "audit", "--config", write(tmp_path, {"box": {"a": Server()}}, **audit))

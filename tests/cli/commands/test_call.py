@@ -44,7 +44,7 @@ def call(config: Path, *words: object, **options: Any) -> Done:
 
 
 @pytest.mark.requirement("cli.call")
-def test_stdout_is_what_the_tool_says_and_nothing_else(config: Path) -> None:
+def test_stdout_is_exactly_the_result_of_the_tool(config: Path) -> None:
     assert call(config, "lab", "calculator", "evaluate", "expression=2**10") == Done(0, "2**10 = 1024\n", "")
     assert call(config, "desk", "notes", "list_notes", "tag=home") == Done(
         0, "- 1: Groceries #home\n- 3: Book to read #home #books\n", ""
@@ -92,7 +92,7 @@ def test_arguments_can_be_given_as_json_also_on_stdin(config: Path) -> None:
         (["desk", "clock", "now", "zone=UTC", "--json", "{}"], "`zone=UTC` and --json were both given"),
     ],
 )
-def test_what_cannot_be_called_ends_with_2_and_says_what_can(config: Path, words: list[str], message: str) -> None:
+def test_impossible_call_ends_with_2_and_lists_alternatives(config: Path, words: list[str], message: str) -> None:
     status, shown, complaints = call(config, *words)
     assert (status, shown, complaints.splitlines()[0]) == (2, "", f"error: {message}")
     assert "\n\nhint: " in complaints
@@ -222,9 +222,7 @@ def test_images_and_sounds_go_to_files(config: Path, tmp_path: Path, temporary_f
     assert second.read_bytes() == b"audio"
 
 
-def test_what_was_saved_to_be_looked_at_is_removed_after_a_day(
-    config: Path, tmp_path: Path, temporary_folder: Path
-) -> None:
+def test_saved_images_are_removed_after_a_day(config: Path, tmp_path: Path, temporary_folder: Path) -> None:
     before_yesterday = time.time() - 2 * 86400
     elsewhere = tmp_path / "elsewhere"
     new, old, link = (Path(temporary_folder) / f"mcp-workbench-call-{name}" for name in ("new", "old", "link"))

@@ -172,7 +172,7 @@ def test_json_has_everything_that_the_table_has(tmp_path: Path) -> None:
     assert "no module named x" in dies["error"]
 
 
-def test_what_is_odd_about_a_server_is_remarked(tmp_path: Path) -> None:
+def test_oddities_of_a_server_are_remarked(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"odd": scripted_entry("--noise", toolFilters=["echo", "!nothing_*"])}})
     status, shown, _ = run("check", "--connect", config)
     assert status == 0
@@ -226,7 +226,7 @@ def test_interrupting_ends_with_130_and_leaves_no_server_behind(tmp_path: Path) 
     assert "Traceback" not in shown
 
 
-def test_what_is_known_when_it_is_interrupted_stays_on_the_screen(tmp_path: Path) -> None:
+def test_partial_output_stays_on_the_screen_after_an_interrupt(tmp_path: Path) -> None:
     boxes = {"one": {"silent": {"command": "sleep", "args": ["600"]}, "bad": {"command": "no-such-program"}}}
     config = write_config(tmp_path, boxes)
 
@@ -318,7 +318,7 @@ def test_addresses_and_names_that_two_servers_want_are_named(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("more", [(), ("--no-cache",)])
-def test_warnings_about_what_servers_offer_together_are_in_json_too(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_warnings_about_combined_offers_are_in_json_too(tmp_path: Path, more: tuple[str, ...]) -> None:
     offering = {name: scripted_entry("--offers", "test", "--tool-names", "x") for name in ("one", "two")}
     config = write_config(tmp_path, {"box": offering})
     shown = json.loads(run("check", "--connect", "--json", *more, "--config", config).stdout)

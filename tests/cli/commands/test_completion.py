@@ -130,7 +130,7 @@ def test_no_server_offers_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     assert completed(["resource", ""]) == ["file:///ok"]
 
 
-def test_what_cannot_be_found_out_fits_nothing(tmp_path: Path) -> None:
+def test_unknown_value_matches_no_rule(tmp_path: Path) -> None:
     assert words(tmp_path / "missing.json", "call", "") == []
     (tmp_path / "broken.json").write_text("{")
     assert words(tmp_path / "broken.json", "open", "") == []
@@ -138,7 +138,7 @@ def test_what_cannot_be_found_out_fits_nothing(tmp_path: Path) -> None:
     assert completed(["call", "--output", ""]) == []
 
 
-def test_bash_gets_what_it_has_not_left_standing(config: Path) -> None:
+def test_bash_gets_only_the_part_after_its_word_break(config: Path) -> None:
     line = f"mcp-workbench call --config '{config}' desk/clock/convert_time "
     assert completed_line(line) == ["time=", "from_zone=", "to_zone="]
     assert completed_line(f"mcp-workbench call --resource --config {config} notes:///in") == ["///index "]

@@ -89,7 +89,7 @@ def test_without_a_configuration_the_rest_is_looked_at(home: Path, monkeypatch: 
     assert "  hint: `mcp-workbench init` creates one" in done.stdout and "note: clients: Amazon Q" in done.stdout
 
 
-def test_with_a_half_written_configuration_it_says_what_to_do_and_looks_at_the_rest(
+def test_half_written_configuration_is_explained_and_the_rest_examined(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(home).write_text('{"toolboxes": {"a": ')
@@ -133,7 +133,7 @@ def test_a_check_that_breaks_or_hangs_hides_no_other(home: Path, monkeypatch: py
     assert "warning: network: this could not be checked: RuntimeError" in done.stdout
 
 
-def test_what_cannot_be_put_right_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_repair_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> str:
         raise OSError(13, "Permission denied")
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_put_right_is_said(home: Path, monkeypatch: pytest.Monkey
         (Finding("b", "s", "ready", seconds=1.0, hidden=("tool `x`: …",)), "warning: hidden characters: b/s: tool"),
     ],
 )
-def test_what_is_said_of_a_server(finding: Finding, said: str) -> None:
+def test_finding_about_a_server_is_described(finding: Finding, said: str) -> None:
     (found,) = doctor.about_server(finding, "x")
     assert f"{found.severity}: {found.area}: {found.text}".startswith(said)
 
@@ -213,7 +213,7 @@ def test_a_lock_without_its_file_is_told(home: Path, monkeypatch: pytest.MonkeyP
     assert "`mcp-workbench team lock` creates it" in done.stdout
 
 
-def test_next_step_says_what_it_is_about_unless_it_is_a_command() -> None:
+def test_next_step_names_its_subject_unless_it_is_a_command() -> None:
     note = Diagnosis("note", "sandbox", "this machine has Landlock")
     dead = Diagnosis("error", "servers", "box/remote: nothing is listening\nlines of it", "check `url`")
     client = Diagnosis("warning", "clients", "Cursor does not use it", "mcp-workbench install cursor")

@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.mark.requirement("cli.find")
-def test_tools_are_found_by_what_they_are_for(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_are_found_by_their_purpose(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("find", "--config", config, "what", "time", "is", "it") == 0
     shown = capsys.readouterr().out
     assert "desk/clock/now" in shown and "(zone" not in shown
@@ -45,7 +45,7 @@ def test_tools_are_found_by_what_they_are_for(config: Path, capsys: pytest.Captu
     assert "- desk (" in capsys.readouterr().out
 
 
-def test_advice_at_the_end_is_for_whoever_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_at_the_end_suits_its_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write_config(tmp_path, {"desk": {"clock": demo("clock"), "notes": demo("notes")}})
     assert run("find", "--config", config, "delete") == 0
     shown = capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_a_search_that_cannot_be_is_refused(config: Path) -> None:
 
 
 @pytest.mark.requirement("cli.find")
-def test_it_is_what_the_agent_gets(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_find_works_with_split_use_tool(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With split `use_tool` as without: searching reads."""
     written = json.loads(config.read_text())
     config.write_text(json.dumps({**written, "useTool": "split"}))

@@ -104,7 +104,7 @@ def test_with_a_keychain_secrets_go_there(tmp_path: Path) -> None:
     }
 
 
-def test_dry_run_and_json_write_nothing_and_say_what_is_left_out(tmp_path: Path) -> None:
+def test_dry_run_and_json_write_nothing_and_list_omissions(tmp_path: Path) -> None:
     write(tmp_path, ".config/zed/settings.json", {"ext": {"settings": {}}, "time": TIME}, "context_servers")
     write(tmp_path, ".cursor/mcp.json", {"workbench": {"command": "/opt/mcp-workbench", "args": ["serve"]}})
     (tmp_path / ".kiro" / "settings").mkdir(parents=True)
@@ -135,7 +135,7 @@ def in_project(home: Path, project: Path, *words: object, typed: str | None = No
 
 
 @pytest.mark.requirement("config.trust")
-def test_what_came_with_a_project_is_shown_and_neither_started_nor_trusted(tmp_path: Path) -> None:
+def test_servers_of_a_project_are_shown_and_neither_started_nor_trusted(tmp_path: Path) -> None:
     project, made = cloned(tmp_path)
     done = in_project(tmp_path, project, "--yes")
     assert done.status == 0 and not made.exists(), done.stderr
@@ -150,7 +150,7 @@ def test_what_came_with_a_project_is_shown_and_neither_started_nor_trusted(tmp_p
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "n\n"])
-def test_only_yes_starts_what_came_with_a_project(tmp_path: Path, answer: str) -> None:
+def test_only_yes_starts_servers_of_a_project(tmp_path: Path, answer: str) -> None:
     project, made = cloned(tmp_path)
     done = in_project(tmp_path, project, typed=f"y\ny\n\n{answer}")
     assert done.status == 0 and not made.exists() and (project / "workbench-config.json").exists()
@@ -190,7 +190,7 @@ def test_servers_of_a_project_in_a_file_of_its_user_are_theirs(tmp_path: Path) -
         (("extra",), "unexpected argument"),
     ],
 )
-def test_what_cannot_be_done_is_said(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_impossible_actions_are_explained(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     write(tmp_path, ".cursor/mcp.json", {"time": TIME})
     done = shell(tmp_path, *words)
     assert done.status == 2 and said in done.stderr and "hint: " in done.stderr
@@ -335,7 +335,7 @@ def test_ctrl_c_while_it_checks_says_that_the_file_is_written(tmp_path: Path, mo
 
 
 @pytest.mark.requirement("cli.init-face")
-def test_the_two_tools_are_what_clients_see_unless_another_face_is_named(tmp_path: Path) -> None:
+def test_clients_see_two_tools_by_default(tmp_path: Path) -> None:
     write(tmp_path, ".cursor/mcp.json", {"time": TIME})
     for words, face in (((), "proxy"), (("--face", "auto"), "auto"), (("--face=flat",), "flat")):
         done = shell(tmp_path, "--yes", "--dry-run", *words)
@@ -346,7 +346,7 @@ def test_the_two_tools_are_what_clients_see_unless_another_face_is_named(tmp_pat
 
 
 @pytest.mark.requirement("cli.init-face")
-def test_at_a_terminal_it_asks_once_what_clients_are_to_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_is_asked_once_for_the_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live_in(monkeypatch, tmp_path, environment(tmp_path))
     write(tmp_path, ".gemini/settings.json", {"git": {"command": "g"}})
     write(tmp_path, ".cursor/mcp.json", {"time": TIME, "git": {"command": "g"}})

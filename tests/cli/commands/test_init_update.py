@@ -31,7 +31,7 @@ def typed(home: Path, words: str, *arguments: str) -> Done:
     return command(pytest.MonkeyPatch(), "init", "--update", *arguments, typed=words, env=env, cwd=home)
 
 
-def test_what_is_new_and_changed_is_taken_over_and_the_rest_keeps_its_bytes(tmp_path: Path) -> None:
+def test_new_and_changed_servers_are_taken_over_and_the_rest_keeps_its_bytes(tmp_path: Path) -> None:
     set_up(tmp_path, {"clock": CLOCK, "time": TIME})
     text = config_of(tmp_path).read_text().replace('"toolboxes"', '// mine\n  "toolboxes"')
     config_of(tmp_path).write_text(text)
@@ -48,7 +48,7 @@ def test_what_is_new_and_changed_is_taken_over_and_the_rest_keeps_its_bytes(tmp_
     assert config_of(tmp_path).read_text() == after
 
 
-def test_what_is_gone_is_removed_only_if_it_is_chosen(tmp_path: Path) -> None:
+def test_missing_server_is_removed_only_if_chosen(tmp_path: Path) -> None:
     set_up(tmp_path, {"clock": CLOCK, "time": TIME, "git": OTHER})
     write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK})
     before = config_of(tmp_path).read_bytes()
@@ -67,7 +67,7 @@ def test_servers_that_install_replaced_are_not_gone(tmp_path: Path) -> None:
     assert done.status == 0 and "gone" not in done.stderr.replace("changed or gone", ""), done.stderr
 
 
-def test_what_was_not_read_is_not_gone(tmp_path: Path) -> None:
+def test_servers_of_an_unread_file_are_not_reported_as_gone(tmp_path: Path) -> None:
     write(tmp_path, ".kiro/settings/mcp.json", {"time": TIME, "git": OTHER})
     set_up(tmp_path, {"clock": CLOCK})
     done = shell(tmp_path, "--update", "--from", "cursor")
@@ -79,7 +79,7 @@ def test_what_was_not_read_is_not_gone(tmp_path: Path) -> None:
     assert "gone" in shell(tmp_path, "--update", "--dry-run", "--yes").stderr, "it was not forgotten"
 
 
-def test_nothing_is_taken_over_where_nobody_can_be_asked(tmp_path: Path) -> None:
+def test_nothing_is_taken_over_without_a_terminal(tmp_path: Path) -> None:
     set_up(tmp_path, {"clock": CLOCK})
     write(tmp_path, ".cursor/mcp.json", {"clock": CLOCK, "git": OTHER})
     before = config_of(tmp_path).read_bytes()
@@ -255,7 +255,7 @@ def test_answer_of_the_twin_question_is_remembered(tmp_path: Path, answer: str, 
     assert ("gone  git-kiro" if answer == "b" else "changed  git ") in last.stderr, last.stderr
 
 
-def test_twin_in_another_client_does_not_replace_what_is_there(tmp_path: Path) -> None:
+def test_twin_in_another_client_does_not_replace_the_existing_server(tmp_path: Path) -> None:
     """Neither without a question nor under a second name."""
     write(tmp_path, ".kiro/settings/mcp.json", {"git": twin("two")})
     assert shell(tmp_path, "--yes", "--no-check").status == 0

@@ -124,7 +124,7 @@ def test_a_name_that_clients_would_refuse_or_misread_is_refused(home: Path, name
     assert done.status == 2 and "is not a name that every client accepts" in done.stderr and not done.stdout
 
 
-def test_what_is_printed_is_what_is_written(home: Path) -> None:
+def test_printed_entry_equals_the_written_one(home: Path) -> None:
     path = write(home, ".cursor/mcp.json", "")
     printed = json.loads(shell(home, "install", "cursor", "--print").stdout)
     assert shell(home, "install", "cursor").status == 0
@@ -199,7 +199,7 @@ def test_codex_without_its_program_and_goose_are_edited(home: Path) -> None:
     assert yaml.read_text().startswith("# mine\nGOOSE_MODE: auto\n") and "workbench:" in yaml.read_text()
 
 
-def test_a_new_file_has_what_its_client_requires(home: Path) -> None:
+def test_new_file_has_the_members_that_its_client_requires(home: Path) -> None:
     """Continue takes no file without a name and a version."""
     path = home / ".continue" / "config.yaml"
     assert shell(home, "install", "continue", "--print").stdout.startswith("name: Local Config\n")
@@ -238,7 +238,7 @@ def test_two_installs_at_once_lose_nothing(home: Path) -> None:
         (("uninstall", "--all"), "no client on this machine has the workbench"),
     ],
 )
-def test_what_cannot_be_done_is_said(home: Path, words: tuple[str, ...], said: str) -> None:
+def test_impossible_actions_are_explained(home: Path, words: tuple[str, ...], said: str) -> None:
     done = shell(home, *words)
     assert done.status == 2 and said in done.stderr and "hint: " in done.stderr and done.stdout == ""
 
@@ -345,7 +345,7 @@ def test_settings_that_the_user_gave_our_entry_stay(home: Path) -> None:
     assert after["disabled"] is True and after["env"]["MINE"] == "1" and after["args"][-1] != "/old"
 
 
-def test_install_says_in_json_what_failed_and_in_its_status_how_much(home: Path) -> None:
+def test_install_reports_failures_in_json_and_status(home: Path) -> None:
     for name in (".cursor/mcp.json", ".kiro/settings/mcp.json"):
         write(home, name, "{")
     assert shell(home, "install", "cursor", "kiro").status == 2
@@ -356,7 +356,7 @@ def test_install_says_in_json_what_failed_and_in_its_status_how_much(home: Path)
     assert "exclude each other" in shell(home, "install", "cursor", "--print", "--json").stderr
 
 
-def test_a_command_that_says_it_did_what_it_did_not_is_found_out(home: Path, claude: Path) -> None:
+def test_command_that_reports_success_falsely_is_detected(home: Path, claude: Path) -> None:
     """`gemini mcp remove` ends well in a folder that is not trusted, and removes nothing."""
     program = home / "bin" / "claude"
     works = program.read_text()

@@ -15,7 +15,7 @@ from tests.cli.commands.test_install import home as home
 from tests.cli.in_process import command, run
 
 
-def test_replace_takes_out_what_the_workbench_serves(home: Path) -> None:
+def test_replace_removes_servers_that_the_workbench_serves(home: Path) -> None:
     servers = {"clock": SERVER, "other": {"command": "x", "env": {"API_TOKEN": "hunter2hunter2"}}}
     path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": servers}, indent=2))
     done = shell(home, "install", "kiro", "--replace")
@@ -77,7 +77,7 @@ def test_replace_knows_servers_whose_secrets_or_wrapper_init_has_taken_away(home
     assert list(json.loads(path.read_text())["mcpServers"]) == ["longer", "other", "workbench"]
 
 
-def test_replace_leaves_what_the_workbench_cannot_start(home: Path) -> None:
+def test_replace_keeps_servers_that_the_workbench_cannot_start(home: Path) -> None:
     servers = {
         "clock": SERVER,
         "variable": {"command": "a", "args": ["${NOT_SET}"]},

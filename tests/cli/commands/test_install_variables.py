@@ -93,7 +93,7 @@ def test_secrets_that_undo_has_to_show_are_warned_of_before(home: Path) -> None:
     assert "if you undo this" not in done.stderr
 
 
-def test_what_the_user_changed_from_the_usual_stays(home: Path) -> None:
+def test_customised_settings_stay(home: Path) -> None:
     path = home / ".copilot" / "mcp-config.json"
     assert shell(home, "install", "copilot").status == 0
     path.write_text(path.read_text().replace('"*"', '"find_tool"'))

@@ -87,7 +87,7 @@ def test_without_a_home_there_is_nowhere_to_keep_keys(monkeypatch: pytest.Monkey
     assert "there is no home folder" in command(monkeypatch, "key", "list").stderr
 
 
-async def test_who_had_the_name_before_is_told_with_their_sign_ins(
+async def test_previous_holder_of_a_name_is_told_with_their_sign_ins(
     keys: KeyFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

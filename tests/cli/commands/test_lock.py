@@ -158,7 +158,7 @@ def test_everything_is_accepted_at_once(rig: Rig) -> None:
     assert rig.run("diff").status == 0
 
 
-def test_what_is_withheld_is_said_to_whoever_calls_it_and_by_check(rig: Rig) -> None:
+def test_withheld_tool_is_explained_to_callers_and_by_check(rig: Rig) -> None:
     rig.run()
     rig.configure(lock="enforce")
     rig.offer("files", tool("read", "Reads otherwise."))
@@ -169,7 +169,7 @@ def test_what_is_withheld_is_said_to_whoever_calls_it_and_by_check(rig: Rig) -> 
     assert "withheld" in checked.stdout + checked.stderr and "`read`" in checked.stdout + checked.stderr
 
 
-def test_a_server_that_fails_keeps_what_was_locked_of_it(rig: Rig) -> None:
+def test_failing_server_keeps_its_lock_entries(rig: Rig) -> None:
     rig.run()
     before = rig.locked()
     (rig.folder / "files.json").write_text("broken")
@@ -213,7 +213,7 @@ def test_a_lock_that_cannot_be_used_is_told_and_can_be_written_again(rig: Rig, c
     assert rig.run().status == 0 and rig.run("diff").status == 0
 
 
-def test_what_a_running_workbench_withholds_is_shown_and_accepted_though_a_fresh_server_hides_it(
+def test_changes_withheld_by_a_running_workbench_can_be_accepted_though_a_fresh_server_hides_them(
     rig: Rig,
 ) -> None:
     # Leaves room for the path of a socket, wherever the folders of tests are.

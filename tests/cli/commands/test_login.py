@@ -39,7 +39,7 @@ def callback_of(authority: Authority, page: str) -> str:
     return found
 
 
-async def test_login_opens_the_browser_and_says_who_signed_in(tmp_path: Path) -> None:
+async def test_login_opens_the_browser_and_prints_the_account(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority)
         status, out, said = await user.run("login", "files")
@@ -115,7 +115,7 @@ async def test_a_device_code_is_shown_and_waited_for(tmp_path: Path) -> None:
         assert "device_code" in at.authority.registrations[0]["grant_types"][0]
 
 
-async def test_where_no_device_code_is_offered_login_says_what_else_there_is(tmp_path: Path) -> None:
+async def test_login_names_alternatives_without_device_codes(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         status, _, said = await CommandLine(tmp_path, at.authority).run("login", "files", "--device")
         assert status == 1
@@ -193,7 +193,7 @@ async def test_check_says_needs_sign_in_and_for_which_server(tmp_path: Path) -> 
         assert f"mcp-workbench auth login files --config {user.config}" in out + said
 
 
-async def test_who_asks_for_more_is_refused_with_a_reason(tmp_path: Path) -> None:
+async def test_request_beyond_the_limit_is_refused_with_a_reason(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         user = CommandLine(tmp_path, at.authority, headers={"Authorization": "Bearer mine"})
         status, _, said = await user.run("login", "files")

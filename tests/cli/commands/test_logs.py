@@ -53,7 +53,7 @@ def test_the_last_lines_are_printed(log: Path) -> None:
     assert run("logs", "--lines", "2").stdout.splitlines() == LINES[-2:]
 
 
-def test_what_came_before_the_file_was_full_is_printed_first(log: Path) -> None:
+def test_rotated_log_is_printed_first(log: Path) -> None:
     Path(f"{log}{OLD}").write_text("before\n")
     assert run("logs").stdout.splitlines() == ["before", *LINES]
 
@@ -221,7 +221,7 @@ def test_a_service_is_printed_for_each_system() -> None:
     assert "<key>SuccessfulExit</key>\n    <false/>" in agent
 
 
-def test_whoever_ends_a_workbench_waits_for_as_long_as_it_may_take() -> None:
+def test_ending_a_workbench_waits_for_its_longest_shutdown() -> None:
     """A refresh that is cut off loses the token that came back, and with it the sign-in."""
     of_servers = EOF_GRACE + TERM_GRACE + KILL_GRACE + EXIT_STATUS_GRACE
     longest = (

@@ -141,6 +141,6 @@ def test_a_budget_that_is_none_is_refused(tmp_path: Path) -> None:
         assert f"found `{value}`" in complaints
 
 
-def test_what_cannot_be_reached_is_not_to_be_asked_for_as_an_agent_would(tmp_path: Path) -> None:
+def test_unreachable_tools_are_not_suggested_to_the_user(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"one": scripted_entry("--exit-at-start", 3)}})
     assert "open_toolbox" not in run("open", "box", "--config", config).stdout

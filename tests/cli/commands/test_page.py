@@ -70,7 +70,7 @@ def test_of_several_one_has_to_be_named(monkeypatch: pytest.MonkeyPatch, asked: 
         (("--port", "http"), "is not a number"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_mistakes_are_reported(
     monkeypatch: pytest.MonkeyPatch, asked: list[Any], words: tuple[str, ...], said: str
 ) -> None:
     running(monkeypatch, ONE)

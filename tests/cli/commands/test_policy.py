@@ -66,9 +66,7 @@ def test_the_rule_that_decides_is_named(
     assert found["why"]
 
 
-def test_a_tool_is_judged_as_its_server_lists_it_to_whoever_is_asked_about(
-    config: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tool_is_judged_as_listed_to_the_given_user(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Catalog(load(config, os.environ), ManifestStore(default_folder))
     for catalog, is_destructive in ((own, True), (own.of_user("alice"), False)):
         annotations = {"destructiveHint": is_destructive}

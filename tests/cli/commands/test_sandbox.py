@@ -66,13 +66,13 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path.resolve())
 
 
-def test_what_a_server_is_denied_is_granted_for_reading_and_proposed(rig: Rig) -> None:
+def test_denied_paths_are_granted_for_reading_and_proposed(rig: Rig) -> None:
     status, out, err = rig.run("try", "r")
     assert (status, out.split()[:2]) == (0, ["contained", "works,"])
     assert f'"sandbox": {{"profile":"sealed","read":["{rig.needed}"]}}' in err
 
 
-def test_what_it_has_to_write_is_proposed_for_writing(rig: Rig) -> None:
+def test_written_paths_are_proposed_for_writing(rig: Rig) -> None:
     status, _, err = rig.run("try", "a")
     assert status == 0 and f'"sandbox": {{"profile":"sealed","write":["{rig.needed.parent}"]}}' in err
 
@@ -102,7 +102,7 @@ if "HTTP_PROXY" in os.environ:
 
 
 @pytest.mark.skipif(capabilities().why_no_bwrap() is not None, reason="needs bwrap to work")
-def test_a_server_that_fails_with_its_hosts_alone_is_tried_with_all_and_told_what_was_refused(
+def test_server_that_fails_with_its_hosts_is_retried_with_all_and_refusals_are_listed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(globals(), "SERVER", ASKING + SERVER)

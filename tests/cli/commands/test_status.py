@@ -136,7 +136,7 @@ def test_sandboxes_are_shown_where_one_is_not_the_default() -> None:
     assert "SANDBOX" not in in_short({"servers": servers[:1]})[1]
 
 
-def test_what_needs_the_user_in_any_workbench_comes_before_the_servers() -> None:
+def test_attention_lines_come_before_the_servers() -> None:
     waiting = {"id": "3f9c", "principal": "alice", "call": "box/good/drop", "arguments": '{"a":1}', "secondsLeft": 61}
     signed_out = {**FINE, "state": "needs sign-in"}
     broken = {**SERVER, "server": "bad", "state": "failed", "nextStep": "install it first"}
@@ -215,7 +215,7 @@ def test_on_a_terminal_details_stand_below_their_row(monkeypatch: pytest.MonkeyP
     assert second[-1].strip() == "\\x1b[2Jno (1 h 1 min ago)" and all(len(line) <= 80 for line in second)
 
 
-def test_what_is_withheld_of_any_copy_is_named_once() -> None:
+def test_item_withheld_in_several_copies_is_named_once() -> None:
     withheld: list[dict[str, Any]] = [
         {},
         {"tools": ["write"]},

@@ -73,7 +73,7 @@ def test_the_same_as_json_adds_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("plain", "way"), [(True, "Grouped into toolboxes it would start with"), (False, "In the face proxy it would")]
 )
-def test_a_file_that_is_served_flat_is_told_what_that_costs(tmp_path: Path, plain: bool, way: str) -> None:
+def test_cost_of_a_flat_file_is_reported(tmp_path: Path, plain: bool, way: str) -> None:
     path = tmp_path / "flat.json"
     servers = {"mcpServers": {"many": scripted_entry("--tools", 40)}}
     boxes = {"face": "flat", "toolboxes": {"box": {"description": "Many.", **servers}}}
@@ -124,7 +124,7 @@ def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) 
     assert re.search(r"^  bad +\?$", shown, re.MULTILINE)
 
 
-def test_what_most_clients_used_is_proposed_and_not_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_most_used_tools_are_proposed_and_not_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "use" / "own.json"
     monkeypatch.setattr("mcp_workbench.cli.token_report.use_file", lambda principal: str(file))
     clients = [["desk/notes/read", "desk/clock/now", "gone/server/tool"]] * 5 + [["desk/notes/read"]] * 4
@@ -149,7 +149,7 @@ def test_own_tools_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert " for two tools, " in run("tokens", config(tmp_path, programs=True)).stdout
 
 
-def test_pinned_tools_are_part_of_what_every_conversation_starts_with(tmp_path: Path) -> None:
+def test_pinned_tools_are_listed_at_the_start_of_every_conversation(tmp_path: Path) -> None:
     path = config(tmp_path, pin=["desk/notes/read", "desk/clock/now"])
     shown = run("tokens", "--connect", path).stdout
     found = re.search(r"starts with (\d+) tokens: (\d+) for two tools, (\d+) for pinned ones, (\d+) for the ", shown)
@@ -161,7 +161,7 @@ def test_pinned_tools_are_part_of_what_every_conversation_starts_with(tmp_path: 
     assert f"context: {start} tokens to start with" in run("check", path).stdout
 
 
-def test_check_says_in_short_what_is_known(tmp_path: Path) -> None:
+def test_check_summarises_the_servers(tmp_path: Path) -> None:
     path = config(tmp_path)
     assert "context" not in run("check", path).stdout
     run("tokens", "--connect", path)

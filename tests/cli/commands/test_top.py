@@ -202,7 +202,7 @@ class FakeWorkbenches:
         self.is_closed = True
 
 
-def test_each_key_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_does_as_its_help_says(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor, terminal = os.openpty()
     # Home, delete, F1, Ctrl-Up and Alt-X are keys that mean nothing here, and no escape.
     others = b"\x1b[H\x1b[3~\x1bOP\x1b[1;5A\x1bx"

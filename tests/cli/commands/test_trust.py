@@ -89,7 +89,7 @@ async def test_serve_in_a_cloned_folder_starts_nothing_of_it(project: Path, tmp_
     assert "is not trusted yet" in log.read_text()
 
 
-def test_what_one_does_not_see_in_the_file_is_told_when_it_is_trusted(tmp_path: Path) -> None:
+def test_hidden_parts_of_the_file_are_named_before_trust(tmp_path: Path) -> None:
     toolbox = {"description": "Notes.\u200b\u200b", "mcpServers": {"s": {"command": "x", "args": ["a\u202eb"]}}}
     write_config(tmp_path, {"box": toolbox})
     done = run("trust", cwd=tmp_path)
@@ -100,7 +100,7 @@ def test_what_one_does_not_see_in_the_file_is_told_when_it_is_trusted(tmp_path: 
     ]
 
 
-def test_what_else_decides_what_a_program_does_is_shown_when_it_is_trusted(tmp_path: Path) -> None:
+def test_settings_that_change_a_program_are_shown_before_trust(tmp_path: Path) -> None:
     """`LD_PRELOAD` or another folder make of a harmless command something else; other values may be secrets."""
     env = {"LD_PRELOAD": "/tmp/evil.so", "API_KEY": "sk-very-secret"}
     server = {"command": "ls", "cwd": "/srv/elsewhere", "env": env, "inheritEnv": ["AWS_*"]}

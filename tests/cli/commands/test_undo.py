@@ -88,7 +88,7 @@ def test_another_server_under_our_name_is_not_removed(home: Path) -> None:
 
 
 @pytest.mark.parametrize("has_written", [False, True])
-def test_uninstall_puts_back_what_was_replaced(home: Path, has_written: bool) -> None:
+def test_uninstall_restores_replaced_servers(home: Path, has_written: bool) -> None:
     before = json.dumps({"mcpServers": {"time": SERVER, "mine": {"command": "m"}}}, indent=3)
     path = write(home, ".kiro/settings/mcp.json", before)
     assert shell(home, "install", "kiro", "--replace").status == 0
@@ -155,7 +155,7 @@ def test_a_file_that_we_made_stays_if_its_client_has_put_something_into_it(home:
     assert shell(home, "undo", "kiro").status == 0 and not (home / ".kiro").exists()
 
 
-def test_a_file_that_is_gone_gets_back_what_was_removed(home: Path) -> None:
+def test_deleted_file_gets_removed_servers_back(home: Path) -> None:
     path = write(home, ".kiro/settings/mcp.json", json.dumps({"mcpServers": {"time": SERVER}}))
     assert shell(home, "install", "kiro", "--replace").status == 0
     path.unlink()
@@ -193,7 +193,7 @@ def test_later_changes_of_claude_code_are_kept(home: Path, claude: Path) -> None
     assert json.loads(claude.read_text()) == {"numStartups": 3, "mcpServers": {"workbench": theirs, "time": theirs}}
 
 
-def test_uninstall_puts_back_what_was_replaced_in_claude_code(home: Path, claude: Path) -> None:
+def test_uninstall_restores_replaced_servers_in_claude_code(home: Path, claude: Path) -> None:
     assert shell(home, "install", "claude-code", "--replace").status == 0 and names_in(claude) == {"url", "workbench"}
     assert shell(home, "uninstall", "claude-code").status == 0 and names_in(claude) == {"url", "time"}
     assert shell(home, "undo", "claude-code").status == 0 and names_in(claude) == {"url", "workbench"}

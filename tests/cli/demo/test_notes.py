@@ -98,7 +98,7 @@ async def test_a_modern_client_hears_of_changes_on_its_subscription() -> None:
         assert _titles(await client.call_tool("list_notes", {})) == ["c"]
 
 
-async def test_a_legacy_client_hears_of_changes_to_what_it_subscribed_to() -> None:
+async def test_legacy_client_is_notified_of_subscribed_changes() -> None:
     received: list[Any] = []
 
     async def remember(message: Any) -> None:

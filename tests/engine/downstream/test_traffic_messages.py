@@ -71,7 +71,7 @@ async def test_capabilities_are_withheld_from_a_shared_server() -> None:
     at.end()
 
 
-async def test_a_progress_token_is_the_id_and_only_for_those_who_want_progress() -> None:
+async def test_progress_token_is_the_id_and_only_sent_if_progress_is_wanted() -> None:
     at = make()
     id = at.forward(Call(b'"mine"'), meta=b'{"progressToken":"mine"}')
     at.forward(Call())

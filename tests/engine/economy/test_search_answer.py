@@ -99,7 +99,7 @@ def test_weak_matches_are_said_to_be_weak_and_fill_no_places() -> None:
     assert len(answer(RANKED, matched=40, siblings={}, weak=weak, limit=2).tools) == 2
 
 
-def test_nothing_found_says_what_to_do() -> None:
+def test_empty_search_gives_a_hint() -> None:
     made = answer([], matched=0, siblings={})
     assert made.tools == () and "open a toolbox" in made.text
 

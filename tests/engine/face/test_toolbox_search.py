@@ -92,7 +92,7 @@ async def test_a_server_in_many_toolboxes_does_not_displace_different_tools(tmp_
         assert " and 5 more)" in said
 
 
-async def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:
+async def test_empty_search_gives_a_hint(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes()) as seen:
         assert "Try other words" in await seen.said(query="zzzzqqq")
 
@@ -120,7 +120,7 @@ async def test_other_languages_are_found(tmp_path: Path, need: str, path: str) -
 
 
 @pytest.mark.parametrize("detail", ["full", "lean"])
-async def test_whole_definitions_of_what_is_found_can_be_asked_for(tmp_path: Path, detail: str) -> None:
+async def test_full_definitions_of_hits_can_be_requested(tmp_path: Path, detail: str) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every) as seen:
         content = (await seen.open(query="weather forecast", detail=detail, limit=1))["structuredContent"]

@@ -350,7 +350,7 @@ async def test_a_part_is_selected_with_or_without_the_object_around_a_result(
         assert text_of(await seen.use("dev/fs/read", {"path": "a"}, select=select)) == found
 
 
-async def test_what_nothing_can_be_selected_from_is_answered_whole_because_the_tool_was_called(tmp_path: Path) -> None:
+async def test_unselectable_result_is_answered_whole(tmp_path: Path) -> None:
     def prose(name: str, arguments: Json) -> Json:
         return {"content": [{"type": "text", "text": "Written."}]}
 

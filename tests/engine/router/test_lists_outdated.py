@@ -164,7 +164,7 @@ async def test_a_tool_that_does_not_exist_is_asked_for_once_and_denied(face: Fac
 
 
 @pytest.mark.requirement("lists.unknown-tool")
-async def test_a_server_that_cannot_list_any_more_is_believed_what_it_said_before(
+async def test_server_that_fails_to_list_keeps_its_previous_offer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lists, "REFRESH_PATIENCE", 0.01)

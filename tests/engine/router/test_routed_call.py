@@ -45,7 +45,7 @@ def test_no_other_package_writes_to_a_route(package: str) -> None:
         "call.route.forget()",
     ],
 )
-def test_what_counts_as_writing(line: str) -> None:
+def test_assignments_to_routes_count_as_writing(line: str) -> None:
     assert writes_to_routes(line) == [1]
 
 

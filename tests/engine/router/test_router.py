@@ -81,7 +81,7 @@ async def test_a_defect_of_ours_ends_the_call(caplog: pytest.LogCaptureFixture) 
         assert (kind, code) == ("error", -32603)
 
 
-async def test_a_program_is_run_by_whoever_was_given() -> None:
+async def test_program_is_run_by_the_given_runner() -> None:
     ran: list[str] = []
 
     async def run(router: Any, call: Any, decision: RunProgram) -> bytes:
@@ -94,7 +94,7 @@ async def test_a_program_is_run_by_whoever_was_given() -> None:
         assert await ended(call) == [("result", b'{"ran":1}')] and ran == ["1+1"] and call.route.task is None
 
 
-async def test_what_another_instance_left_is_fetched_before_the_decision() -> None:
+async def test_state_of_another_instance_is_fetched_before_the_decision() -> None:
     async with stage() as at:
         order: list[str] = []
 
@@ -241,7 +241,7 @@ async def test_a_call_fails_with_its_server() -> None:
 
 
 @pytest.mark.parametrize("state", [State.READY, State.CONFIGURED])
-async def test_a_request_is_sent_again_with_what_its_server_asked_for(state: State) -> None:
+async def test_request_is_sent_again_with_the_demanded_headers(state: State) -> None:
     async with stage() as at:
         call = at.call(at.forward())
         at.router.call_tool(call, {})
@@ -512,7 +512,7 @@ async def test_an_empty_list_is_never_a_disguised_failure(
 
 
 @pytest.mark.parametrize("method", ["when_listed", "when_introducible"])
-async def test_what_waits_for_lists_is_done_after_them(method: str) -> None:
+async def test_work_waiting_for_lists_is_done_after_them(method: str) -> None:
     async with stage() as at:
         order: list[str] = []
 

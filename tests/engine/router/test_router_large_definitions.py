@@ -55,7 +55,7 @@ async def test_a_call_of_it_is_told_why_it_is_not_there() -> None:
 
 @pytest.mark.requirement("lists.bounded")
 @pytest.mark.parametrize("face", ["proxy", "dynamic"])
-async def test_one_that_is_hidden_is_named_to_nobody_from_whom_it_is(face: FaceName) -> None:
+async def test_hidden_tool_is_not_named_to_those_from_whom_it_is_hidden(face: FaceName) -> None:
     policy = (
         PolicyRule(who=("carol",), then="allow"),
         PolicyRule(who=("bob",), tools=("*/*/secret",), then="hide"),
@@ -88,7 +88,7 @@ async def test_check_names_it() -> None:
 @pytest.mark.requirement("lists.bounded")
 @pytest.mark.parametrize(("size", "is_here"), [(1_000, True), (LARGE_LISTING // 4, False)])
 @pytest.mark.parametrize("asked", [{"toolbox_name": "box"}, {"query": "many words"}, {"tools": ["box/server/many0"]}])
-async def test_many_definitions_are_shown_where_nobody_waits_for_it(
+async def test_many_definitions_are_encoded_in_a_thread(
     size: int, is_here: bool, asked: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[threading.Thread] = []

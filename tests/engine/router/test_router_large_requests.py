@@ -70,7 +70,7 @@ async def test_nothing_large_is_copied(face: FaceName, route: str, era: str, has
         assert received["params"] == {"name": name, "arguments": arguments, "unknown": unknown, "other": None}
 
 
-async def test_what_waits_for_its_turn_is_not_copied_either() -> None:
+async def test_queued_messages_are_not_copied_either() -> None:
     """Of a client that has its share of a shared server in progress."""
     async with in_process_workbench("legacy") as workbench:
         workbench.gateway.runtime.pool.serve_many()

@@ -23,7 +23,7 @@ class MadeTraced(Made):
     pass
 
 
-async def test_parts_for_few_requests_are_made_once_of_what_the_router_was_given(
+async def test_lazy_parts_of_the_router_are_made_once_from_its_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module, name in ((toolboxes, "Toolboxes"), (subscriptions, "Subscriptions"), (task_requests, "TaskRequests")):
@@ -57,7 +57,7 @@ async def test_parts_for_few_requests_are_made_once_of_what_the_router_was_given
         ((), "tracker", "tracer", MadeTraced),
     ],
 )
-async def test_what_runs_the_steps_of_a_gate(
+async def test_gate_decides_which_runner_is_made(
     monkeypatch: pytest.MonkeyPatch, steps: Any, tracker: Any, tracer: Any, runner: Any
 ) -> None:
     monkeypatch.setattr(step_runner, "StepRunner", Made)
@@ -93,7 +93,7 @@ async def test_a_router_follows_its_gate(monkeypatch: pytest.MonkeyPatch) -> Non
         assert settled == [None, "ann"]
 
 
-async def test_what_no_request_waits_for_is_started() -> None:
+async def test_background_start_needs_no_request() -> None:
     async with stage() as at:
         done = asyncio.Event()
 

@@ -103,7 +103,7 @@ async def test_the_result_of_a_task_is_asked_for_and_its_task_cancelled_with_the
 
 
 @pytest.mark.parametrize("extensions", [((), ()), ((), ("other",)), ((), (SKILLS_EXTENSION,))])
-async def test_who_is_asked_about_skills(extensions: Sequence[Sequence[str]]) -> None:
+async def test_only_servers_with_the_skills_extension_are_asked(extensions: Sequence[Sequence[str]]) -> None:
     async with stage() as at:
         for entry, names in zip((at.one, at.other), extensions, strict=True):
             entry.extensions = dict.fromkeys(names, Raw(b"{}"))
@@ -190,7 +190,7 @@ async def test_a_call_that_is_only_counted_passes_no_steps(why: str) -> None:
         assert len(at.connection(at.other).traffic.forwarded) == 1
 
 
-async def test_what_waited_acts_for_the_user_who_asked() -> None:
+async def test_queued_call_acts_for_its_own_user() -> None:
     async def wait() -> None:
         pass
 
@@ -238,7 +238,7 @@ async def test_a_call_that_is_routed_again_is_that_of_its_user(is_replaced: bool
 
 @pytest.mark.parametrize("denies", [False, True])
 @pytest.mark.parametrize("is_listed", [False, True])
-async def test_what_is_sent_again_is_judged_by_the_lists_of_now(denies: bool, is_listed: bool) -> None:
+async def test_repeated_request_is_judged_by_current_lists(denies: bool, is_listed: bool) -> None:
     async with stage() as at:
         call = at.call(at.forward())
         at.router.call_tool(call, {})

@@ -106,7 +106,7 @@ async def test_a_step_about_definitions_needs_them_first(is_listed: bool, has_de
         assert ("denies again" in steps.heard) is must_list
 
 
-async def test_what_is_denied_by_the_new_lists_is_not_sent() -> None:
+async def test_request_denied_by_new_lists_is_not_sent() -> None:
     async with stage() as at:
         steps = Steps(at)
         steps.denies = True
@@ -119,7 +119,7 @@ async def test_what_is_denied_by_the_new_lists_is_not_sent() -> None:
 
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize("decision", [Answer(b"{}"), Reject(-32602, "no")], ids=["answer", "rejection"])
-async def test_what_reaches_no_server_is_counted_and_noted_once(decision: Decision, refuses: bool) -> None:
+async def test_calls_that_reach_no_server_are_counted_once(decision: Decision, refuses: bool) -> None:
     async with stage() as at:
         steps = Steps(at)
         steps.refuses = refuses
@@ -132,7 +132,7 @@ async def test_what_reaches_no_server_is_counted_and_noted_once(decision: Decisi
             assert len(call.ends) == 1 and steps.heard == ["refuses", "notes", "refuses"]
 
 
-async def test_an_answer_that_nobody_wants_to_note_is_given() -> None:
+async def test_answer_without_a_recorder_is_given() -> None:
     async with stage() as at:
         steps = Steps(at)
         call = at.call(Answer(b"{}"))

@@ -122,7 +122,7 @@ async def test_a_call_that_ends_while_its_server_starts_is_seen(
 
 
 @pytest.mark.parametrize("method", ["tools/list", "tools/call"])
-async def test_what_names_no_item_of_a_server_is_not_seen(
+async def test_requests_without_an_item_are_not_tracked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     server, onlooker = slow(), Onlooker()

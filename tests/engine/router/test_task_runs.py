@@ -116,7 +116,7 @@ async def test_a_plain_call_gets_the_result_of_the_task(tmp_path: Path, era: str
 
 @every_client
 @every_server
-async def test_what_the_server_says_of_the_task_is_reported(tmp_path: Path, era: str, protocol: str) -> None:
+async def test_status_message_of_a_task_is_reported(tmp_path: Path, era: str, protocol: str) -> None:
     server = TaskServer(protocol, WORKING, WORKING)
     async with workbench_with(tmp_path, {"box": {"server": server}}, era=era) as seen:
         params = {"name": "use_tool", "arguments": {"tool": "box/server/research"}, "_meta": {"progressToken": "p"}}
@@ -209,7 +209,7 @@ async def test_a_call_that_was_answered_before_its_end_counts_until_then(
 
 
 @every_client
-async def test_what_a_task_asks_is_asked_of_the_client(tmp_path: Path, era: str) -> None:
+async def test_questions_of_a_task_reach_the_client(tmp_path: Path, era: str) -> None:
     ask = {"method": "elicitation/create", "params": {"message": "Which city?", "requestedSchema": {"type": "object"}}}
     server = TaskServer("modern", ("input_required", {"inputRequests": {"city": ask}}))
     abilities: Json = {"elicitation": {}}
@@ -336,9 +336,7 @@ async def test_the_meta_of_the_client_reaches_the_server(tmp_path: Path, era: st
 
 @every_server
 @pytest.mark.parametrize("life", [None, 0, -1, 60_000])
-async def test_a_task_is_waited_for_whatever_its_server_says_of_keeping_it(
-    tmp_path: Path, protocol: str, life: int | None
-) -> None:
+async def test_task_is_awaited_beyond_its_declared_lifetime(tmp_path: Path, protocol: str, life: int | None) -> None:
     server = TaskServer(protocol, WORKING, WORKING)
     server.more = {"ttlMs" if server.is_modern else "ttl": life}
     async with workbench_with(tmp_path, {"box": {"server": server}}) as seen:
@@ -355,7 +353,7 @@ def test_a_task_that_is_kept_without_limit_is_waited_for_as_long_as_any(member: 
 
 
 @every_client
-async def test_what_a_task_asks_after_the_first_answer_is_asked_when_its_result_is_read(
+async def test_later_questions_of_a_task_are_asked_when_its_result_is_read(
     tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_behaviour, "USUAL_CALL_TIMEOUT", 0.1)
@@ -386,9 +384,7 @@ async def test_what_a_task_asks_after_the_first_answer_is_asked_when_its_result_
         assert asked == (era == "modern")
 
 
-async def test_a_question_that_nobody_comes_for_ends_with_the_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unanswered_question_ends_with_the_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_behaviour, "USUAL_CALL_TIMEOUT", 0.1)
     ask = {"method": "elicitation/create", "params": {"message": "Which city?", "requestedSchema": {"type": "object"}}}
     server = TaskServer("modern", WORKING, *[("input_required", {"inputRequests": {"city": ask}})] * 5)

@@ -65,7 +65,7 @@ async def search_once(folder: Path, **settings: Any) -> str:
         return await workbench.said(query="violin")
 
 
-async def test_only_the_manifests_of_what_is_found_are_read(tmp_path: Path) -> None:
+async def test_only_manifests_of_hits_are_read(tmp_path: Path) -> None:
     said = await search_once(tmp_path)
     boxes = servers()
     with counted() as work:
@@ -112,7 +112,7 @@ async def test_a_server_without_a_manifest_is_listed_and_the_others_are_not_star
     assert starts(boxes) == {"sailing": 1}
 
 
-async def test_what_another_process_has_listed_meanwhile_is_found(tmp_path: Path) -> None:
+async def test_manifest_written_by_another_process_is_found(tmp_path: Path) -> None:
     await search_once(tmp_path)
     changed = servers()
     changed["work"]["planet"].tools.append(tool("comet_find", "Find one comet"))

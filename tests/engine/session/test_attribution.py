@@ -114,7 +114,7 @@ UNREADABLE = (
 
 
 @pytest.mark.parametrize("params", UNREADABLE)
-def test_what_cannot_be_read_is_not_asked(params: bytes) -> None:
+def test_unreadable_question_is_not_asked(params: bytes) -> None:
     with pytest.raises(BadQuestion):
         AMONG_OTHERS.question("elicitation/create", Raw(params))
     request = b'{"method":"elicitation/create","params":%b}' % params
@@ -152,7 +152,7 @@ def test_a_result_that_says_nothing_of_itself_passes() -> None:
         assert result_type(result) is None
 
 
-async def test_an_error_that_cannot_be_read_sends_nobody_to_a_page() -> None:
+async def test_unreadable_error_opens_no_page() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
         server = await workbench.connect(client)
@@ -223,7 +223,7 @@ def test_any_address_is_judged(url: str) -> None:
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
 @pytest.mark.parametrize("face", ["flat", "proxy"])
-async def test_questions_of_either_era_say_who_asks(client_era: str, server_era: str, face: FaceName) -> None:
+async def test_questions_of_either_era_name_the_server(client_era: str, server_era: str, face: FaceName) -> None:
     async with in_process_workbench(server_era, face=face) as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)

@@ -68,7 +68,7 @@ async def test_a_call_that_takes_long_is_said_to_be_under_way(bench: Bench, era:
         assert told(codex) == told(unknown) == []
 
 
-async def test_what_the_server_says_of_its_progress_is_where_ours_goes_on(bench: Bench) -> None:
+async def test_own_progress_continues_from_that_of_the_server(bench: Bench) -> None:
     async with bench.gateway(BOXES) as gateway, client_named(gateway, "qwen-cli-mcp-client-x") as client:
         arguments = {"tool": "box/server/slow", "arguments": {"seconds": 3.0}}
         call = await client.start_tool("use_tool", arguments, _meta={"progressToken": 7})

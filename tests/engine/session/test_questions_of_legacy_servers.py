@@ -134,7 +134,7 @@ async def test_an_answer_that_comes_with_the_first_call_is_used_once() -> None:
 
 
 @pytest.mark.parametrize("responses", [{"user": 12345}, {"other": {"action": "accept"}}, None, [], "user"])
-async def test_what_is_no_answer_to_the_question_is_asked(responses: object) -> None:
+async def test_question_is_asked_despite_unrelated_answers(responses: object) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("modern")
         server = await workbench.connect(client)

@@ -77,7 +77,7 @@ async def test_capabilities_beyond_all_measure_are_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [rb"\ud800", rb"\udc00", rb"a\uD83Db"])
-async def test_half_of_a_surrogate_pair_is_called_what_it_is(text: bytes) -> None:
+async def test_half_of_a_surrogate_pair_is_named(text: bytes) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
         client.received.clear()

@@ -30,7 +30,7 @@ def read_aside(line: bytes) -> LargeEnvelope:
     return found
 
 
-async def test_a_request_is_served_from_what_was_found() -> None:
+async def test_request_is_served_from_cached_discovery() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
         await workbench.connect(client)
@@ -55,7 +55,7 @@ async def test_a_request_is_served_from_what_was_found() -> None:
         (b'{"jsonrpc":"2.0","id":70,"x":"%b"}', 70, -32600),
     ],
 )
-async def test_what_is_wrong_is_told_as_of_a_small_one(line: bytes, id: int, code: int) -> None:
+async def test_mistakes_in_large_messages_are_reported_as_in_small_ones(line: bytes, id: int, code: int) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
         await workbench.connect(client)
@@ -72,7 +72,7 @@ async def test_what_is_wrong_is_told_as_of_a_small_one(line: bytes, id: int, cod
         assert (one["id"], one["error"]["code"]) == (other["id"], other["error"]["code"]) == (id, code)
 
 
-async def test_a_notification_cancels_what_it_names() -> None:
+async def test_notification_cancels_the_named_request() -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client("legacy")
         await workbench.connect(client)

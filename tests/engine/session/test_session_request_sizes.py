@@ -88,7 +88,7 @@ async def test_a_uri_at_the_limit_is_passed_on() -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["tool", "toolbox", "server", "max_tokens"])
-async def test_what_is_ours_in_use_tool_is_bounded(era: str, way: str, name: str) -> None:
+async def test_own_members_of_use_tool_are_bounded(era: str, way: str, name: str) -> None:
     async with in_process_workbench("legacy", face="proxy") as workbench:
         client = workbench.client(era)
         server = await workbench.connect(client)

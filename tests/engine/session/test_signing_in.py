@@ -153,7 +153,7 @@ async def test_a_user_whom_the_server_refuses_all_the_same_is_not_asked_twice(tm
         assert len(at.authority.authorizations) == 1
 
 
-async def test_a_user_who_declines_gets_the_error_with_the_command(tmp_path: Path) -> None:
+async def test_declined_sign_in_returns_the_error_with_the_command(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at, workbench(tmp_path, at.authority) as client:
         await client.shake_hands({"elicitation": {"url": {}}})
         call = client.ask("tools/call", USE_TOOL)

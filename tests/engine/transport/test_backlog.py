@@ -132,7 +132,7 @@ async def test_a_client_that_never_reads_is_disconnected_at_a_bound() -> None:
 
 
 @pytest.mark.usefixtures("_little_room_for_answers")
-async def test_a_client_that_reads_gets_an_answer_to_everything_and_an_error_for_what_does_not_fit() -> None:
+async def test_reading_client_gets_every_answer_and_an_error_for_oversized_ones() -> None:
     received = bytearray()
     async with StdioRig().reading(received) as (link, recorder):
         for number in range(8):

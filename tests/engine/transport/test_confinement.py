@@ -41,7 +41,7 @@ def our_status() -> dict[str, str]:
     return status(Path("/proc/thread-self/status").read_text())
 
 
-def test_a_server_and_what_it_starts_can_never_gain_privileges_and_we_still_can() -> None:
+def test_server_and_its_children_never_gain_privileges_and_we_still_can() -> None:
     before = our_status()
     assert status_of(GUARDED)["NoNewPrivs"] == "1"
     assert status_of(GUARDED, "sh -c '(setsid sh -c \"cat /proc/self/status\")'")["NoNewPrivs"] == "1"
@@ -51,7 +51,7 @@ def test_a_server_and_what_it_starts_can_never_gain_privileges_and_we_still_can(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_a_server_of_root_keeps_what_concerns_files_and_users_alone() -> None:
+def test_server_of_root_keeps_only_capabilities_for_files_and_users() -> None:
     found = status_of(GUARDED)
     for name in ("CapEff", "CapPrm", "CapBnd"):
         assert int(found[name], 16) & ~MASK == 0, name

@@ -24,6 +24,6 @@ erase([])
 """
 
 
-def test_what_is_erased_is_shown_to_nobody_and_still_known_to_us() -> None:
+def test_erased_values_are_hidden_from_others_and_known_to_us() -> None:
     environment = {**os.environ, "TOKEN": "hunter2-é", "TOKENS": "kept", "OTHER": "kept too"}
     subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True)

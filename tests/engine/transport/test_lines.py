@@ -192,7 +192,7 @@ async def test_nothing_is_read_from_a_pipe_while_a_line_is_read_aside() -> None:
     await ended.wait()
 
 
-async def test_what_fails_aside_ends_the_reader_with_its_reason() -> None:
+async def test_failure_in_a_handler_ends_the_reader_with_its_reason() -> None:
     handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     errors: list[Exception | None] = []
     read_end, write_end = os.pipe()

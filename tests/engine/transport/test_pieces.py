@@ -68,7 +68,7 @@ def _line_of_an_event() -> Callable[[], int]:
 
 
 @pytest.mark.parametrize("made", [_body, _events, _line_of_an_event])
-def test_small_pieces_take_no_more_memory_than_what_is_in_them(made: Callable[[], Callable[[], int]]) -> None:
+def test_small_pieces_take_no_more_memory_than_their_content(made: Callable[[], Callable[[], int]]) -> None:
     feed = made()
     tracemalloc.start()
     try:

@@ -102,7 +102,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-async def test_what_is_written_is_read_and_then_the_end_once() -> None:
+async def test_written_bytes_are_read_and_the_end_once() -> None:
     pipe = Pipe()
     pipe.writer.write(b"one ", Raw(b"two "), b"three")
     assert await pipe.wait_received(13) == b"one two three"
@@ -255,7 +255,7 @@ async def test_a_peer_that_goes_while_we_wait_for_it_is_reported() -> None:
     assert [type(error) for error in pipe.errors] == [BrokenPipeError]
 
 
-async def test_closing_a_writer_drops_what_is_unsent() -> None:
+async def test_closing_a_writer_drops_unsent_bytes() -> None:
     pipe = Pipe(reading=False)
     pipe.writer.write(b"x" * MEBIBYTE)
     await asyncio.sleep(0)
@@ -293,7 +293,7 @@ async def test_a_closed_reader_never_reports_an_end() -> None:
     assert pipe.ends == 0
 
 
-async def test_a_reader_may_be_closed_by_what_it_delivers() -> None:
+async def test_reader_may_be_closed_by_its_own_delivery() -> None:
     read_end, write_end = os.pipe()
     delivered: list[bytes] = []
 

@@ -23,7 +23,7 @@ class Quiet:
         self.looked.set()
 
 
-async def test_after_we_were_stopped_what_came_is_read_before_anybody_is_judged(
+async def test_input_received_while_suspended_is_read_before_time_limits_apply(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = asyncio.get_running_loop()

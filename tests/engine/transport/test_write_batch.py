@@ -38,7 +38,7 @@ async def test_writers_are_flushed_once_in_the_order_they_came(caplog: pytest.Lo
     assert flushed == ["a", "b", "c", "d"]
 
 
-async def test_what_a_read_makes_us_write_leaves_when_it_has_been_handled() -> None:
+async def test_writes_caused_by_a_read_are_flushed_after_it() -> None:
     flushed: list[str] = []
     batch = WriteBatch()
 

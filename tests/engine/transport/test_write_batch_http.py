@@ -44,7 +44,7 @@ async def test_answers_to_many_are_written_together() -> None:
         assert rig.server._connections.owing == 0
 
 
-async def test_what_is_to_be_written_leaves_before_the_connection_closes() -> None:
+async def test_pending_bytes_are_flushed_before_the_connection_closes() -> None:
     async with echoing() as rig:
         connections = await waiting(rig, 3)
         for id, session in enumerate(rig.sessions):
@@ -55,7 +55,7 @@ async def test_what_is_to_be_written_leaves_before_the_connection_closes() -> No
             assert await connection.closed() == b""
 
 
-async def test_a_client_that_stops_sending_behind_its_request_gets_what_was_answered_at_once() -> None:
+async def test_half_closed_client_gets_immediate_answers() -> None:
     async with echoing() as rig:
         await waiting(rig, 2)
         connection = await rig.client.connect()

@@ -120,7 +120,7 @@ def test_keyboard_alone_decides_and_goes_on_with_the_next_card(
     assert page.title() == "(3) MCP Workbench"
 
 
-def test_second_decision_says_who_decided(page: Page, api: ScriptedApi) -> None:
+def test_second_decision_names_the_first_decider(page: Page, api: ScriptedApi) -> None:
     api.answers["POST /api/approve"] = (409, {"error": "Already denied by grace.", "by": "grace"})
     approval(page).get_by_role("button", name="Allow once").click()
 
@@ -199,7 +199,7 @@ def test_crashed_server_has_cause_next_step_and_its_last_lines(page: Page, api: 
     assert api.posted == [("/api/server", {"toolbox": "data", "server": "postgres", "do": "restart"})]
 
 
-def test_rejected_configuration_is_named_with_what_is_wrong(page: Page, api: ScriptedApi) -> None:
+def test_rejected_configuration_is_named_with_its_mistake(page: Page, api: ScriptedApi) -> None:
     place = {"kind": "notice", "server": "/home/ada/config.json"}
     wrong = {**place, "what": "Not in force", "why": "it has changed", "lines": ["$.policy: wrong"]}
     api.change(waiting=[wrong, {**place, "id": "lock", "what": "No lock", "why": "none", "next": "Make `one`."}])
@@ -260,7 +260,7 @@ def test_try_again_fills_the_form_and_sends_nothing(page: Page, api: ScriptedApi
     assert api.posted == []
 
 
-def test_try_again_does_not_send_what_stands_for_a_secret(page: Page, api: ScriptedApi) -> None:
+def test_try_again_sends_no_placeholder_of_a_secret(page: Page, api: ScriptedApi) -> None:
     api.answers["GET /api/calls/20"] = (200, {"arguments": '{"title": "a", "priority": "***"}', "kept": "masked"})
     show(page, "live")
     page.locator(".calls [data-key='20']").click()
@@ -348,7 +348,7 @@ def test_form_sends_enum_nested_array_reference_and_default(page: Page, api: Scr
     }
 
 
-def test_form_names_what_is_wrong_and_sends_nothing(page: Page, api: ScriptedApi) -> None:
+def test_form_names_mistakes_and_sends_nothing(page: Page, api: ScriptedApi) -> None:
     form = open_form(page)
     form.get_by_label("milestone").fill("soon")
     form.get_by_role("button", name="Call the tool").click()
@@ -410,7 +410,7 @@ def test_tools_are_listed_again_when_a_toolbox_has_changed(page: Page, api: Scri
     page.locator(".items-list li").filter(has_text="new_tool").wait_for()
 
 
-def test_servers_say_state_cause_and_what_was_not_measured(page: Page) -> None:
+def test_servers_show_state_cause_and_unmeasured_figures(page: Page) -> None:
     show(page, "servers")
     failed, unused = (page.locator(".servers li").filter(has_text=name).inner_text() for name in ("postgres", "sentry"))
 
@@ -561,7 +561,7 @@ def test_audit_names_lines_that_are_no_calls(page: Page, api: ScriptedApi) -> No
     assert "the lock file has changed" in rows[0] and "configuration" in rows[0] and "audit started" in rows[1]
 
 
-def test_change_of_what_only_its_hash_is_known_of_is_not_said_to_be_new(page: Page, api: ScriptedApi) -> None:
+def test_change_of_an_item_known_by_hash_is_not_reported_as_new(page: Page, api: ScriptedApi) -> None:
     changed = {"toolbox": "dev", "server": "github", "what": "tool: changed", "item": "push_files"}
     fetched = {**changed, "before": None, "isKnown": False, "after": '{"a": 2}'}
     api.answers["GET /api/lock"] = (200, {"changes": [fetched]})
@@ -584,7 +584,7 @@ def test_tokens_of_servers_that_are_not_listed_are_no_zeros(page: Page, api: Scr
     assert page.locator("#view-tokens").get_by_text(re.compile(r"\b0\b")).count() == 0
 
 
-def test_bars_of_tokens_are_as_long_as_what_they_stand_for(page: Page, api: ScriptedApi) -> None:
+def test_bars_of_tokens_are_in_proportion(page: Page, api: ScriptedApi) -> None:
     status, found = api.answers["GET /api/tokens"]
     boxes = [{"name": "dev", "full": 400, "shown": 800, "saved": None}]
     api.answers["GET /api/tokens"] = (status, {**found, "perToolbox": boxes})
@@ -602,7 +602,7 @@ def test_clients_to_connect_are_filtered(page: Page) -> None:
     assert page.locator("#view-connect article:visible").count() == 1
 
 
-def test_tokens_and_connect_show_what_they_are_told(page: Page) -> None:
+def test_tokens_and_connect_views_show_their_data(page: Page) -> None:
     show(page, "tokens")
     page.get_by_text("31,200").wait_for()
     page.get_by_role("img", name=re.compile("Saved over the day.*since")).wait_for()
@@ -612,7 +612,7 @@ def test_tokens_and_connect_show_what_they_are_told(page: Page) -> None:
     page.get_by_text("~/.cursor/mcp.json").wait_for()
 
 
-def test_lost_connection_is_said_and_comes_back_with_what_was_typed(browser: Browser, api: ScriptedApi) -> None:
+def test_lost_connection_is_shown_and_typed_text_survives_it(browser: Browser, api: ScriptedApi) -> None:
     with ScriptedApi(page_examples.state()) as first:
         first.answers = page_examples.answers()
         with opened(browser, first.address) as (page, wrong):

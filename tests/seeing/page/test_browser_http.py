@@ -54,7 +54,7 @@ def sign_in(page: Page) -> None:
     page.locator("html[data-status=live]").wait_for()
 
 
-def test_page_asks_to_sign_in_again_after_a_restart_and_keeps_what_was_typed(browser: Browser, tmp_path: Path) -> None:
+def test_page_asks_for_sign_in_after_a_restart_and_keeps_typed_text(browser: Browser, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"box": {"works": scripted_entry("--tool-names", "echo")}})
     with ExitStack() as stack, ExitStack() as first:
         port = first.enter_context(served(config))

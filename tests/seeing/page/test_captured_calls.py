@@ -105,7 +105,7 @@ def test_arguments_in_several_parts_are_kept_up_to_the_same_size() -> None:
     assert calls._bytes < MAX_SIDE_BYTES + 5000 and "(cut, 1,000,0" in seen(calls, 1)["arguments"]
 
 
-def test_secrets_are_redacted_by_name_in_what_is_cut() -> None:
+def test_secrets_are_redacted_by_name_in_cut_text() -> None:
     arguments = {"path": "/a", "password": 'two"words', "login": {"apiKey": "hunter2"}, "text": "x" * MAX_SIDE_BYTES}
     found = seen(kept("redacted", ended_call(1), ended_call(2, arguments)), 2)
     assert "(cut, " in found["arguments"] and '"path": "/a"' in found["arguments"]
@@ -146,7 +146,7 @@ def test_calls_of_others_are_not_found() -> None:
         ("none", {"a": 1}, "none"),
     ],
 )
-def test_who_reads_arguments_is_told_how_much_of_them_there_is(capture: Capture, arguments: Any, how: str) -> None:
+def test_size_of_arguments_is_shown_to_their_reader(capture: Capture, arguments: Any, how: str) -> None:
     call = ended_call(1, arguments)
     calls = kept(capture, call)
     found = seen(calls, 1)

@@ -57,7 +57,7 @@ def test_codes_and_sessions_are_bounded_and_the_oldest_go() -> None:
     assert [sign_ins.find(id) is None for id in sessions[:2]] == [True, False]
 
 
-def test_whoever_signs_in_again_and_again_drops_only_their_own_sessions() -> None:
+def test_repeated_sign_ins_drop_only_own_sessions() -> None:
     sign_ins = PageSignIns(Clock())
     owners = sign_ins.begin(ADA)
     sessions = [sign_ins.begin(BOB) for _ in range(MAX_SESSIONS_OF_ONE + 1)]

@@ -83,7 +83,7 @@ def opened(pages: Streams, workbench: Workbench, session: PageSession = OWNER) -
     return writer
 
 
-async def test_nobody_listens_to_calls_while_no_page_is_open() -> None:
+async def test_calls_are_not_captured_while_no_page_is_open() -> None:
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]
     assert not workbench.collectors
@@ -154,7 +154,7 @@ async def test_running_calls_appear_within_a_quarter_of_a_second() -> None:
     pages.close()
 
 
-async def test_what_has_ended_is_not_held_without_bound_until_it_is_told() -> None:
+async def test_number_of_unreported_ended_calls_is_bounded() -> None:
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]
     tab = opened(pages, workbench)
@@ -209,7 +209,7 @@ async def test_a_later_page_gets_the_latest_calls_first_and_each_its_own() -> No
     pages.close()
 
 
-async def test_only_what_has_changed_is_told_and_output_to_the_owner_alone() -> None:
+async def test_only_changes_are_sent_and_output_to_the_owner_alone() -> None:
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]
     owner, bob = opened(pages, workbench), opened(pages, workbench, BOB)
@@ -228,7 +228,7 @@ async def test_only_what_has_changed_is_told_and_output_to_the_owner_alone() -> 
     pages.close()
 
 
-async def test_a_server_more_or_less_is_a_whole_state_with_what_belongs_to_the_session() -> None:
+async def test_added_or_removed_server_sends_the_whole_state_of_the_session() -> None:
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]
     writer = Writer()

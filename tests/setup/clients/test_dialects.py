@@ -31,7 +31,7 @@ from mcp_workbench.setup.clients.dialects import DIALECTS, is_own, translated
         ("codex", {"command": "a", "enabled": False}, {"command": "a", "disabled": True}),
     ],
 )
-def test_what_is_carried_over(dialect: str, written: dict[str, Any], entry: dict[str, Any]) -> None:
+def test_settings_are_translated(dialect: str, written: dict[str, Any], entry: dict[str, Any]) -> None:
     assert translated(written, dialect).entry == entry
 
 

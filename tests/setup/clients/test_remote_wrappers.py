@@ -30,7 +30,7 @@ from mcp_workbench.setup.clients.remote_wrappers import unwrapped
         ({"url": "https://x"}, {"url": "https://x"}),
     ],
 )
-def test_what_a_wrapper_becomes(entry: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_wrapper_becomes_an_address(entry: dict[str, Any], expected: dict[str, Any]) -> None:
     assert unwrapped(entry)[0] == expected
 
 

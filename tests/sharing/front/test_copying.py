@@ -137,7 +137,7 @@ def test_a_line_that_died_with_a_workbench_does_not_reach_the_next_one(rig: Rig,
     assert failed["id"] == 7 and failed["error"]["message"].startswith(DIED)
 
 
-def test_a_line_whose_end_waits_is_left_out_and_what_follows_it_is_not(rig: Rig) -> None:
+def test_line_with_a_pending_end_is_omitted_and_later_lines_are_not(rig: Rig) -> None:
     def write() -> None:
         rig.write(HEAD + b"a" * 2 * LONGEST_FIRST + TAIL + NEXT * 5000)
         os.close(rig.client_out)

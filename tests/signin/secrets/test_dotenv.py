@@ -30,7 +30,7 @@ from mcp_workbench.signin.secrets.dotenv import DotenvError, parse
         ("", {}),
     ],
 )
-def test_what_is_in_a_file(text: str, variables: dict[str, str]) -> None:
+def test_dotenv_files_are_parsed(text: str, variables: dict[str, str]) -> None:
     assert parse(text) == variables
 
 

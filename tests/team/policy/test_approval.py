@@ -430,7 +430,7 @@ def test_a_call_that_is_too_large_to_be_kept_waits_without_its_end() -> None:
     assert found.arguments.isprintable() and len(found.arguments) < 4200
 
 
-def test_only_the_denied_call_is_refused_and_the_refusal_names_who_denied_it() -> None:
+def test_only_the_denied_call_is_refused_and_the_refusal_names_its_author() -> None:
     rig = Rig()
     other = referred(rig, request({"path": "/b"}))
     id = referred(rig, request({"path": "/a"}))

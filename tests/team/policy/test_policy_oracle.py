@@ -438,7 +438,7 @@ async def _call(
 @pytest.mark.parametrize("face", FACES)
 @settings(parent=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rules, st.sampled_from(sorted(PRINCIPALS)))
-def test_every_face_shows_and_passes_exactly_what_the_oracle_allows(
+def test_every_face_shows_and_passes_exactly_as_the_oracle_allows(
     monkeypatch: pytest.MonkeyPatch, face: FaceName, written: tuple[PolicyRule, ...], principal: str
 ) -> None:
     monkeypatch.setitem(fake_server.LISTS, "tools/list", {"tools": [*TOOLS, OVERSIZED]})

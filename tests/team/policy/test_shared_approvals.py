@@ -167,7 +167,7 @@ def test_approval_for_one_call_or_one_session_stays_where_it_is(
     assert not server.values
 
 
-async def test_user_who_moves_brings_approvals_and_denials(here: Instance, server: SharedServer) -> None:
+async def test_approvals_and_denials_follow_a_user_to_another_instance(here: Instance, server: SharedServer) -> None:
     here.approvals.grant("ann", "hour", GrantedApproval(here.approvals.now() + HOUR))
     assert here.approvals.deny(here.wait(digest="denied"), "ben") is not None
     here.approvals.grant("ann", "over", GrantedApproval(here.approvals.now() - 1))

@@ -151,7 +151,7 @@ def test_no_schema_makes_it_fail_in_another_way(anything: object) -> None:
 
 
 @pytest.mark.parametrize("beside", [b"1e400", b"1e-400", b'[[{"a":1e999}]]'])
-def test_what_stands_beside_a_parameter_does_not_hide_it(beside: bytes) -> None:
+def test_neighbouring_members_do_not_hide_a_parameter(beside: bytes) -> None:
     arguments = b'{"tenant":"b","z":' + beside + b"}"
     parameters: HeaderParameters = {("tenant",): "Tenant"}
     assert headers_for(parameters, arguments) == {"mcp-param-tenant": "b"}

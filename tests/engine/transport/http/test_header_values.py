@@ -46,7 +46,7 @@ def test_a_broken_encoding_matches_nothing(header: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["=?BASE64?SGVsbG8=?=", "SGVsbG8=", "=?base64?SGVsbG8=", "=?base64?="])
-def test_what_is_not_marked_is_taken_as_it_is(header: str) -> None:
+def test_header_without_a_mark_is_taken_verbatim(header: str) -> None:
     assert header_values.decode(header) == header
 
 

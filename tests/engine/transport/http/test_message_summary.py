@@ -58,7 +58,7 @@ def test_our_own_messages_are_recognised_without_reading_them_all() -> None:
     assert kind_and_id(messages.notification("notifications/x")) == ("notification", None)
 
 
-def test_what_headers_mirror_is_seen() -> None:
+def test_summary_has_the_mirrored_members() -> None:
     summary = summarise(
         json.dumps(
             {"id": 1, "method": "tools/call", "params": {"name": "é", "arguments": {"a": 1}, "_meta": {VERSION: "v"}}}

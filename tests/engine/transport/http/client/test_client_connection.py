@@ -98,7 +98,7 @@ async def test_a_body_may_end_with_the_connection() -> None:
         (b"220 smtp.example ESMTP\r\n", NotHttp),
     ],
 )
-async def test_what_is_broken_is_said_to_be(raw: bytes, error: type[RequestFailed]) -> None:
+async def test_broken_state_is_reported(raw: bytes, error: type[RequestFailed]) -> None:
     with pytest.raises(error):
         await answered(raw, hang_up=True)
 
@@ -254,7 +254,7 @@ def test_no_bytes_whatsoever_hang_or_break_us(junk: bytes, after_head: bool) -> 
         runner.run(run())
 
 
-async def test_a_connection_that_was_closed_while_it_rested_is_not_used_though_nobody_has_told_us_yet(
+async def test_connection_closed_while_idle_is_not_used_before_its_end_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_client, "LOOK_AFTER", 0.0)

@@ -84,7 +84,7 @@ async def test_server_text_cannot_move_the_cursor_or_fill_the_screen() -> None:
 
 
 @pytest.mark.parametrize("id", [b"null", b'"other"', b"1"])
-async def test_an_error_in_the_body_is_the_answer_whatever_its_id(id: bytes) -> None:
+async def test_error_in_the_body_is_the_answer_under_any_id(id: bytes) -> None:
     body = b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32602,"message":"no","data":{"x":1}}}' % id
 
     async def handler(request: Request, reply: Reply) -> None:
@@ -112,7 +112,7 @@ async def test_a_probe_that_is_refused_is_answered_with_an_error(status: int, bo
 @pytest.mark.parametrize(
     ("status", "words"), [(403, "denied access"), (404, "no MCP server"), (405, "not accept POST")]
 )
-async def test_a_handshake_at_a_wrong_place_names_the_place_whatever_the_body_says(status: int, words: str) -> None:
+async def test_handshake_at_a_wrong_address_names_the_address_for_any_body(status: int, words: str) -> None:
     async def handler(request: Request, reply: Reply) -> None:
         error = {"code": -32600, "message": 'nothing is "here"'}
         await reply.send(status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
@@ -170,7 +170,7 @@ async def test_a_probe_answered_with_a_web_page_is_answered_with_an_error() -> N
         (b"\x00\xff", "application/octet-stream"),
     ],
 )
-async def test_what_is_no_answer_ends_the_request(body: bytes, content_type: str) -> None:
+async def test_malformed_answer_ends_the_request(body: bytes, content_type: str) -> None:
     async def handler(request: Request, reply: Reply) -> None:
         await reply.send(200, body, content_type)
 

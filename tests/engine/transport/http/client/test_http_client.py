@@ -18,7 +18,7 @@ from tests.engine.transport.http.listening import Reply, Request, scripted_http,
 # ── not reached at all ──
 
 
-async def test_nobody_listens() -> None:
+async def test_nothing_listens_at_the_address() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         async with talking(f"http://127.0.0.1:{taken.getsockname()[1]}/mcp") as talk:

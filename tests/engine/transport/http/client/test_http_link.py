@@ -65,7 +65,7 @@ async def modern_server(request: Request, reply: Reply) -> None:
 # ── modern ──
 
 
-async def test_a_modern_request_says_in_headers_what_is_in_the_body() -> None:
+async def test_modern_request_mirrors_its_body_in_headers() -> None:
     async with scripted_http(modern_server) as server, talking(server.url) as talk:
         await talk.ask("tools/call", {"name": "grüße", "arguments": {}}, modern=True)
         await talk.ask("resources/read", {"uri": "file:///a"}, modern=True)
@@ -407,7 +407,7 @@ async def test_a_legacy_cancellation_is_posted_and_the_wait_ends() -> None:
 # ── stopping ──
 
 
-async def test_stopping_ends_what_is_under_way_quietly() -> None:
+async def test_stopping_ends_running_work_quietly() -> None:
     async def handler(request: Request, reply: Reply) -> None:
         await reply.begin_events()
         await reply.wait_gone()

@@ -166,7 +166,7 @@ async def test_a_call_fails_when_its_connection_breaks_without_an_answer() -> No
         assert len(server.requests) == 3, "nothing was sent twice"
 
 
-async def test_what_is_not_an_answer_in_one_piece_goes_the_long_way() -> None:
+async def test_answer_in_several_parts_takes_the_general_path() -> None:
     async def handler(request: Request, reply: Reply) -> None:
         id = json.loads(request.body)["id"]
         answer = json.dumps({"jsonrpc": "2.0", "id": id, "result": {"n": id}}).encode()

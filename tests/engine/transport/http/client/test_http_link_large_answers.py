@@ -213,7 +213,7 @@ async def test_thousands_of_events_in_one_go_are_delivered_in_slices() -> None:
         b'{"jsonrpc":"2.0","method":"notifications/told","params":{"text":"%b"}}',
     ],
 )
-async def test_what_is_no_answer_fails_its_request_alone(body: bytes) -> None:
+async def test_malformed_answer_fails_only_its_request(body: bytes) -> None:
     written = body % TEXT.encode()
 
     async def other(request: Request, reply: Reply) -> None:
@@ -227,7 +227,7 @@ async def test_what_is_no_answer_fails_its_request_alone(body: bytes) -> None:
         assert len(talk.messages) == 1
 
 
-async def test_what_cannot_be_read_is_told_by_whoever_reads_messages() -> None:
+async def test_unreadable_message_is_reported_by_the_message_reader() -> None:
     async def broken(request: Request, reply: Reply) -> None:
         written = answer(request)[:-2]
         await reply.head(200, {"content-type": "application/json", "content-length": str(len(written))})

@@ -76,7 +76,7 @@ async def test_a_call_that_was_cancelled_before_it_was_sent_is_never_sent() -> N
         assert talk.link.unsent_bytes == 0
 
 
-async def test_what_waits_for_a_server_to_hear_of_the_handshake_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_waiting_for_the_handshake_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "MAX_UNSENT_BYTES", 1000)
     monkeypatch.setattr(backlog, "SMALL_MESSAGE", 100)
     server = Silent("notifications/initialized")

@@ -30,18 +30,18 @@ async def test_nothing_is_said_where_somebody_listens() -> None:
         assert await said("http://never.test/mcp", http_proxy=f"http://127.0.0.1:{port}") is None
 
 
-async def test_what_is_said_names_the_one_that_is_away() -> None:
+async def test_message_names_the_unreachable_address() -> None:
     port = free_port()
     assert await said(f"http://127.0.0.1:{port}/mcp") == f"nothing is listening at http://127.0.0.1:{port}"
     away = await said("http://never.test/mcp", http_proxy=f"http://127.0.0.1:{port}")
     assert away is not None and away.startswith(f"the proxy http://127.0.0.1:{port} cannot be reached: ")
 
 
-async def test_an_address_that_is_none_is_left_to_whoever_uses_it() -> None:
+async def test_unsupported_address_is_not_probed() -> None:
     assert await said("ftp://one.test") is None
 
 
-async def test_whoever_accepts_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_probe_of_a_silent_address_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(host: str, port: int) -> socket.socket:
         await asyncio.Event().wait()
         raise AssertionError

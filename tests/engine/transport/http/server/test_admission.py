@@ -107,7 +107,7 @@ def test_a_page_of_another_port_or_name_of_this_machine_does_not(origin: str) ->
     assert refusal is not None and refusal.status == 403
 
 
-def test_what_is_allowed_explicitly_comes_in() -> None:
+def test_allowed_hosts_and_origins_are_accepted() -> None:
     rules = admission(allow_hosts=("Box.Example", "fd00::1"), allow_origins=("https://App.example/", "vscode://x"))
     for host in ("box.example:8420", "BOX.example", "[fd00::1]:1"):
         assert rules.check_sender(arrived(host=host)) is None

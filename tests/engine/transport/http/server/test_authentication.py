@@ -50,7 +50,7 @@ def principal_in(body: bytes) -> str:
     return found
 
 
-async def test_a_request_waits_until_it_is_known_who_is_calling() -> None:
+async def test_request_waits_for_authentication() -> None:
     asking = Asking()
     async with echoing(authenticator=asking) as rig:
         connection = await rig.client.connect()
@@ -61,7 +61,7 @@ async def test_a_request_waits_until_it_is_known_who_is_calling() -> None:
         assert principal_in((await connection.response()).body) == "alice"
 
 
-async def test_whoever_is_not_recognised_after_all_gets_the_challenge() -> None:
+async def test_unrecognised_caller_gets_the_challenge() -> None:
     asking = Asking()
     async with echoing(authenticator=asking) as rig:
         connection = await rig.client.connect()
@@ -75,7 +75,7 @@ async def test_whoever_is_not_recognised_after_all_gets_the_challenge() -> None:
         assert (await connection.response()).status == 200, "and the connection is as good as before"
 
 
-async def test_of_a_large_body_no_more_is_read_before_it_is_known_who_is_calling() -> None:
+async def test_large_body_is_not_read_before_authentication() -> None:
     asking = Asking()
     async with echoing(authenticator=asking) as rig:
         connection = await rig.client.connect()
@@ -159,7 +159,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_nothing_behind() -> None:
         assert not rig.sessions
 
 
-async def test_who_was_asked_for_in_vain_is_told_to_come_later() -> None:
+async def test_failed_identity_lookup_answers_503_with_retry_after() -> None:
     asking = Asking()
     asking.known["a"] = AuthenticationChallenge("cannot be checked", b"", 503)
     asking.known["b"] = AuthenticationChallenge("lacks", b'Bearer error="insufficient_scope"', 403)
@@ -271,7 +271,7 @@ async def test_other_tokens_than_the_one_are_somebody_elses_to_judge() -> None:
         await rig.refused(rig.client.request(body=initialize()), 401)
 
 
-async def test_whoever_may_not_call_any_more_loses_what_is_open() -> None:
+async def test_revoked_caller_loses_open_streams() -> None:
     asking = Asking()
     asking.known = {"a": "alice", "b": "bob"}
     async with echoing(authenticator=asking) as rig:

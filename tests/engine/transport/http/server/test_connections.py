@@ -13,7 +13,7 @@ from tests.engine.transport.http.server.echoing import echoing, stalled
 from tests.engine.transport.http.server.raw_client import modern, modern_headers, written
 
 
-async def test_of_many_that_do_not_read_those_who_have_not_for_longest_are_dropped() -> None:
+async def test_clients_that_have_not_read_for_longest_are_dropped_first() -> None:
     limits = Limits(pause_bytes=100_000, unread_bytes_in_all=15_000_000)
     async with echoing(limits) as rig:
         request = written("POST", "/mcp", modern("echo", {"text": "x" * 8_000_000}), **modern_headers("echo"))

@@ -135,7 +135,7 @@ async def test_a_provider_that_is_away_for_a_moment_ends_nothing() -> None:
     watched.timer.stop()
 
 
-async def test_somebody_who_has_to_be_asked_about_is_asked_about_once_at_a_time() -> None:
+async def test_identity_lookups_of_one_user_are_coalesced() -> None:
     watched = Watched()
     later: asyncio.Future[Authentication] = asyncio.get_running_loop().create_future()
     assert watched.check(later) and watched.check(later) and watched.tokens.asked == 1

@@ -154,7 +154,7 @@ def test_their_number_is_bounded() -> None:
     assert heads.find(b"POST /0 HTTP/1.1\r\n\r\n") is None
 
 
-def test_one_that_is_there_already_drives_nobody_out() -> None:
+def test_cached_head_evicts_no_other() -> None:
     heads = HeadCache(2)
     for path in (b"one", b"two", b"two", b"two"):
         heads.keep(path, arrival_of(1))
@@ -220,7 +220,7 @@ def test_heads_that_differ_in_their_length_are_one(header: str, length: bytes) -
         b"POST / HTTP/1.1\r\nx: 1" + END_OF_HEAD + b"\r\ncontent-length: 1\r\n",
     ],
 )
-def test_what_does_not_say_how_long_it_is_is_taken_apart(request_: bytes) -> None:
+def test_head_without_a_plain_length_is_parsed(request_: bytes) -> None:
     assert divide(request_)[0] == b""
 
 

@@ -84,7 +84,7 @@ async def test_others_are_served_while_it_is_read(gate: Gate) -> None:
         assert (await first.response()).json["result"]["echo"]["text"] == TEXT
 
 
-async def test_what_the_same_session_posts_meanwhile_waits_behind_it(gate: Gate) -> None:
+async def test_posts_of_the_same_session_are_queued(gate: Gate) -> None:
     async with echoing() as rig:
         session, other = await rig.client.begin_session(), await rig.client.begin_session()
         first = await posted(rig, legacy("later", LARGE, id=7), mcp_session_id=session)
@@ -188,7 +188,7 @@ async def test_its_bytes_are_counted_until_it_has_been_read(gate: Gate) -> None:
         (b'{"jsonrpc":"1.0","id":1,"method":"echo","params":{"text":"%b"}}' % TEXT.encode(), -32600, '"2.0"'),
     ],
 )
-async def test_what_is_wrong_with_it_is_told_as_of_any_other(body: bytes, code: int, says: str) -> None:
+async def test_mistakes_in_large_bodies_are_reported_as_in_small_ones(body: bytes, code: int, says: str) -> None:
     async with echoing() as rig:
         error = (await rig.client.request(body=body, **modern_headers("echo"))).error
         assert error["code"] == code and says in error["message"]

@@ -162,7 +162,7 @@ async def test_a_request_without_a_stamp_is_left_to_the_session() -> None:
 
 
 @pytest.mark.parametrize("version", [MODERN, "1999-01-01", "nonsense"])
-async def test_a_ping_without_a_stamp_is_not_answered_whatever_revision_the_header_names(version: str) -> None:
+async def test_ping_without_a_stamp_is_not_answered_under_any_revision(version: str) -> None:
     async with echoing() as rig:
         response = await rig.client.request(body=legacy("ping"), mcp_protocol_version=version)
         assert (response.status, response.error["code"]) == (400, -32020)

@@ -35,7 +35,7 @@ async def test_a_wrong_token_is_refused_where_a_right_one_shows_more() -> None:
         assert (await rig.client.request("GET", "/healthz", authorization="Bearer y")).status == 200
 
 
-async def test_a_page_of_another_package_is_one_entry_and_says_who_may_see_it() -> None:
+async def test_page_of_another_package_is_one_entry_with_its_audience() -> None:
     def respond(principal: str) -> PageResponse:
         return PageResponse(200, b"content-type: text/plain\r\n", principal.encode())
 
@@ -82,7 +82,7 @@ def asked(principal: str = "", target: bytes = b"/readyz") -> RequestHead:
     return head
 
 
-def test_whoever_has_not_polled_for_a_while_does_not_watch() -> None:
+def test_viewer_that_stops_polling_is_forgotten() -> None:
     now = 0.0
     page = ReadinessPage(None, lambda: now)
     assert not page.is_watched, "never asked"

@@ -298,7 +298,7 @@ async def test_a_body_that_comes_steadily_does_not() -> None:
         assert (await connection.response()).status == 200
 
 
-async def test_a_body_beyond_the_limit_is_refused_by_what_it_declares() -> None:
+async def test_declared_body_beyond_the_limit_is_refused() -> None:
     async with echoing(Limits(message_bytes=1000)) as rig:
         response = await rig.client.request(body=b"x" * 1001, **modern_headers("echo"))
         assert response.status == 413

@@ -56,7 +56,7 @@ async def test_requests_sent_ahead_are_answered_in_order() -> None:
         assert (await connection.request(body=modern("echo", id=4), **modern_headers("echo"))).json["id"] == 4
 
 
-async def test_whoever_sends_too_much_ahead_is_cut_off() -> None:
+async def test_client_that_pipelines_too_much_is_disconnected() -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
         waiting = written("POST", "/mcp", modern("later", id=1), **modern_headers("later"))
@@ -131,7 +131,7 @@ async def test_empty_lines_before_a_request_count_as_its_head(first: bytes) -> N
         assert (await connection.closed()).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_whoever_connects_and_says_nothing_does_not_stay() -> None:
+async def test_silent_connection_is_closed() -> None:
     async with echoing(Limits(head_seconds=0.05)) as rig:
         connection, stray = await rig.client.connect(), await rig.client.connect()
         await stray.send(b"\r\n")
@@ -309,7 +309,7 @@ async def test_reading_from_a_client_pauses_until_it_reads_its_answers() -> None
             assert (await connection.response()).status == 200
 
 
-async def test_requests_whose_heads_are_known_wait_for_who_does_not_read_too() -> None:
+async def test_requests_with_cached_heads_wait_for_a_slow_reader() -> None:
     async with echoing(Limits(pause_bytes=100_000)) as rig:
         connection = await stalled(rig)
         request = written("POST", "/mcp", modern("later"), **modern_headers("later"))
@@ -416,7 +416,7 @@ async def test_a_batch_that_comes_too_late_is_refused_request_by_request() -> No
         assert (await connection.request(body=told, mcp_session_id=session)).status == 202
 
 
-async def test_whatever_is_under_way_at_shutdown_is_answered() -> None:
+async def test_running_requests_are_answered_at_shutdown() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
         old, new = await rig.client.connect(), await rig.client.connect()
@@ -440,9 +440,7 @@ async def test_whatever_is_under_way_at_shutdown_is_answered() -> None:
         ({"transfer_encoding": "chunked", "content_length": "5"}, 400),
     ],
 )
-async def test_whoever_would_like_another_protocol_is_framed_as_strictly(
-    headers: dict[str, str | None], status: int
-) -> None:
+async def test_upgrade_requests_are_framed_as_strictly(headers: dict[str, str | None], status: int) -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
         upgrade = {"connection": "Upgrade", "upgrade": "h2c", **headers, **modern_headers("echo")}

@@ -79,7 +79,7 @@ async def test_without_a_session_nothing_is_served(method: str, headers: dict[st
         assert not rig.sessions
 
 
-async def test_a_session_belongs_to_whoever_began_it() -> None:
+async def test_session_belongs_to_the_caller_that_began_it() -> None:
     class ByName:
         depends_on_peer = False
 
@@ -96,7 +96,7 @@ async def test_a_session_belongs_to_whoever_began_it() -> None:
         assert rig.last.principal == "ann"
 
 
-async def test_delete_ends_a_session_and_cancels_what_is_under_way() -> None:
+async def test_delete_ends_a_session_and_cancels_its_requests() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
         stream = await listen(rig, session)
@@ -124,7 +124,7 @@ async def test_calls_run_side_by_side_and_each_answer_finds_its_post() -> None:
 
 @pytest.mark.parametrize("size", [1, 200_000])
 @pytest.mark.parametrize("id", [7, "plain", 'a,"result":', 'ü\\"', '"id":1,"error":'])
-async def test_an_answer_finds_its_post_whatever_its_id_and_without_being_read(
+async def test_answer_finds_its_post_by_any_id_without_being_decoded(
     monkeypatch: pytest.MonkeyPatch, id: int | str, size: int
 ) -> None:
     async with echoing() as rig:
@@ -243,7 +243,7 @@ async def test_messages_wait_for_a_client_that_has_no_stream_open() -> None:
         assert [(await stream.message())["params"]["n"] for _ in range(2)] == [1, 2]
 
 
-async def test_of_several_streams_the_youngest_gets_each_message_and_nobody_gets_it_twice() -> None:
+async def test_youngest_of_several_streams_alone_gets_each_message() -> None:
     async with echoing() as rig:
         session = await rig.client.begin_session()
         older = await listen(rig, session)

@@ -72,7 +72,7 @@ def test_a_peer_is_forgiven_after_a_while() -> None:
     assert throttle.failed("a", WRONG) == 0.0
 
 
-def test_an_attempt_that_nobody_can_judge_is_held_back_like_the_failures_before_it() -> None:
+def test_attempt_that_cannot_be_verified_is_throttled_like_failures() -> None:
     clock = Clock()
     throttle = AuthenticationThrottle(clock)
     for _ in range(FREE_FAILURES):
@@ -92,7 +92,7 @@ def test_peers_are_forgotten_beyond_a_number() -> None:
     assert len(throttle._peers) == MAX_THROTTLED_PEERS
 
 
-def test_a_peer_is_logged_once_in_a_while_with_what_was_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_peer_is_logged_at_intervals_with_a_count_of_omitted_lines(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     throttle = AuthenticationThrottle(clock)
     with caplog.at_level(logging.WARNING):
@@ -173,7 +173,7 @@ async def test_those_without_a_line_of_their_own_are_counted(monkeypatch: pytest
     assert {peer for peer, _ in told} == {"127.0.0.1"}
 
 
-async def test_what_is_counted_at_the_end_is_told_then(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_final_counts_are_reported_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 0.01)
     told: list[tuple[str, str]] = []
     async with echoing(authenticator=BearerToken("x"), on_refused=lambda *line: told.append(line)) as rig:
@@ -188,7 +188,7 @@ def counted(told: list[tuple[str, str]]) -> int:
     return sum(int(reason.partition(" ")[0]) for _, reason in told if "more attempts" in reason)
 
 
-def test_what_is_counted_is_bounded() -> None:
+def test_number_of_counted_keys_is_bounded() -> None:
     throttle = AuthenticationThrottle(Clock())
     begun = [throttle.leave_out(str(number)) for number in range(MAX_THROTTLED_PEERS + 2)]
     assert begun[-3:] == [str(MAX_THROTTLED_PEERS - 1), "", None]
@@ -202,7 +202,7 @@ class Unreachable:
         return AuthenticationChallenge("the provider cannot be reached", b"", UNAVAILABLE)
 
 
-async def test_whoever_cannot_be_checked_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unverifiable_attempt_does_not_count_as_failure(caplog: pytest.LogCaptureFixture) -> None:
     told: list[tuple[str, str]] = []
     async with echoing(authenticator=Unreachable(), on_refused=lambda *line: told.append(line)) as rig:
         connection = await rig.client.connect()

@@ -116,7 +116,7 @@ async def test_a_renewed_certificate_is_shown_to_the_next_client(tmp_path: Path)
 
 
 @pytest.mark.requirement("team.proxy")
-async def test_a_certificate_of_the_client_names_who_is_at_the_other_end(tmp_path: Path) -> None:
+async def test_client_certificate_names_the_peer(tmp_path: Path) -> None:
     own = certificate(tmp_path, "proxy", "client")
     chain, key = map(str, certificate(tmp_path, "first"))
     tls = TlsCertificate(chain, key, str(own[0]))
