@@ -565,7 +565,9 @@ def test_a_way_that_is_refused_is_named_beside_the_one_that_is_taken(home: Path)
 
 
 @pytest.mark.processes
-def test_registry_search_shows_publisher_and_command(home: Path, registry: str) -> None:
+def test_registry_search_shows_publisher_and_command(
+    home: Path, registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
     before = path.read_bytes()
     done = shell("add", "--search", "git", "hub")
@@ -579,6 +581,9 @@ def test_registry_search_shows_publisher_and_command(home: Path, registry: str) 
     shutil.copytree(Path(__file__).parents[2] / "setup" / "recorded_registry", path.parent / "recorded")
     done = shell("add", "--search", "git")
     assert done.status == 0 and "downloads" not in done.stdout.lower() and "example-three/gitea" in done.stdout
+    shown = command(monkeypatch, "add", "--search", "git", width=80).stdout
+    for whole in ("io.github.example-one/git-history", "  npx -y -- @example-one/git-history@1.4.0\n"):
+        assert whole in shown
     assert shell("add", "--search", "nothing").status == 1 and path.read_bytes() == before
     assert shell("add", "--search").status == 2
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from msgspec import Raw, Struct
@@ -49,6 +49,9 @@ from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
 from mcp_workbench.team.lock.lock_file import LockedServer, merged, read_lock, written
 from mcp_workbench.team.lock.packages import package_of
+
+if TYPE_CHECKING:
+    from mcp_workbench.setup.mcp_registry import Candidate
 
 _REGISTRY_NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 # Fits on one line of a table.
@@ -250,7 +253,7 @@ def _record(path: str, toolbox: str, name: str, package: Package) -> None:
     if seen is None:
         # Others who check out the configuration must be able to read it.
         os.chmod(target.path, 0o644)
-    remark("note", f"its content is recorded in `{target.path}`: another one is not started")
+    remark("note", f"what the package contains is recorded in `{target.path}`; with other content it is not started")
 
 
 def _described(source: str, registry: str) -> Described:
@@ -326,7 +329,8 @@ def _written(
 def _show_strangers(title: str, entry: dict[str, Any], hidden: list[str]) -> None:
     """Show what a third party describes before it gets into the configuration, from where any client starts it."""
     lines = preview(entry, of_stranger=True, hidden=hidden)
-    remark("note", "\n".join([f"{title} is", *(f"  {one_line(line)}" for line in lines)]))
+    does = "start" if "command" in entry else "connect to"
+    remark("note", "\n".join([f"{title} would {does}", *(f"  {one_line(line)}" for line in lines)]))
 
 
 def _consent(question: str, parsed: Parsed) -> None:
@@ -415,22 +419,39 @@ def _search(parsed: Parsed) -> int:
     if not candidates:
         remark("note", f"the registry `{file.registry}` has nothing for `{words}`")
         return FAILED_STATUS
+    shown = [(each, _ways_of(each)) for each in candidates]
     # The official registry counts no downloads; others do.
     counts = any(each.downloads for each in candidates)
+    header = ["name", "publisher", *(["downloads"] if counts else []), "what it would run"]
     rows: list[list[Part]] = []
-    for each in candidates:
-        try:
-            runs = [preview(way.entry({}), of_stranger=True)[0] for way in described(each.server, each.name).ways]
-        except ConfigError as error:
-            runs = [error.message]
-        rows.append([(each.name, "name"), each.publisher, *([each.downloads] if counts else []), runs[0]])
+    for each, (first, *others) in shown:
+        rows.append([(each.name, "name"), each.publisher, *([each.downloads] if counts else []), first])
         empty: list[Part] = ["", "", *([""] if counts else [])]
-        rows += [[*empty, (line, "dim")] for line in (*runs[1:], each.description) if line]
-    screen.table(["name", "publisher", *(["downloads"] if counts else []), "what it would run"], rows)
+        rows += [[*empty, (line, "dim")] for line in (*others, each.description) if line]
+    if screen.fits(header, rows):
+        screen.table(header, rows)
+    else:
+        # Below each other, so that no name and no command is broken: they are there to be copied.
+        for each, ways in shown:
+            downloads = f", {each.downloads} downloads" if each.downloads else ""
+            screen.line((each.name, "name"), f"  by {each.publisher}{downloads}")
+            for way in ways:
+                screen.line(way, indent=2, wrap=False)
+            if each.description:
+                screen.line((each.description, "dim"), indent=2)
     if has_more:
         remark("note", f"these are the first {len(candidates)}; there are more: search with more of the name")
     remark("hint", "mcp-workbench add NAME REGISTRY-NAME adds one; what it runs is shown before")
     return 0
+
+
+def _ways_of(candidate: Candidate) -> list[str]:
+    """Return what each of its packages and addresses would run, in a line each."""
+    try:
+        ways = described(candidate.server, candidate.name).ways
+    except ConfigError as error:
+        return [error.message]
+    return [preview(way.entry({}), of_stranger=True)[0] for way in ways]
 
 
 def _chosen(server: Described) -> Way:
@@ -571,7 +592,7 @@ def _started(path: str, toolbox: str, name: str, *, as_path: str | None = None) 
     rows: list[list[Part]] = [[(tool, "name"), str(costs[tool]), _short(text)] for tool, text in texts.items()]
     screen.blank()
     screen.table(["tool", "tokens", ""], rows)
-    remark("note", f"{plural(len(rows), 'tool')}, {sum(costs.values()):,} tokens in a flat list")
+    remark("note", f"{plural(len(rows), 'tool')}; listed flat, {sum(costs.values()):,} tokens of every conversation")
     return finding.state
 
 
