@@ -528,7 +528,7 @@ class SharedWorkbench(ProcessOwner):
                 with contextlib.suppress(OSError):
                     os.unlink(self._place.page_file)
             is_restart = hello.command == RESTART
-            reason = f"requested by `mcp-workbench {hello.command}` (process {hello.pid})"
+            reason = f"requested by `mcp-workbench up --{'restart' if is_restart else 'stop'}` (process {hello.pid})"
             self.end(reason, COME_AGAIN if is_restart else SERVE_ALONE, is_succeeded=is_restart)
             # Kept open until we are gone, or have made room, which is what the command waits for.
             self._awaiting_end.append(connection.dup())

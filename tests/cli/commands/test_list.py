@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
+
+import pytest
 
 from mcp_workbench.engine.catalog.manifests import ManifestStore, default_folder, manifest_key
 from mcp_workbench.engine.catalog.offer import Offer
@@ -10,7 +13,7 @@ from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.downstream.server_run import offered_over_http
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.protocol.handshake import ServerProfile
-from tests.cli.in_process import run
+from tests.cli.in_process import command, run
 from tests.cli.shell import Done
 from tests.support.workbench import scripted_entry, write_config
 
@@ -174,3 +177,12 @@ class _OldLink:
 
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         raise AssertionError("nothing is sent")
+
+
+def test_on_a_narrow_terminal_texts_stay_in_their_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = {"description": "Everyday things " * 6, "mcpServers": {"x": {"url": "http://127.0.0.1/${NOT_SET_ANYWHERE}"}}}
+    shown = command(monkeypatch, "list", write_config(tmp_path, {"desk": box}), width=60).stdout
+    shown = re.sub(r"\x1b\[[\d;]*m", "", shown)
+    first, second, *_ = shown.splitlines()
+    assert first.startswith("desk  Everyday") and second.startswith("      Everyday")
+    assert "variable `NOT_SET_ANYWHERE` is not set)" in " ".join(shown.split()) and "$.toolboxes" not in shown

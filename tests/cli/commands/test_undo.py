@@ -249,11 +249,11 @@ def test_purge_deletes_backups_and_records_with_the_keys_in_them(home: Path) -> 
     assert all("hunter2" in path.read_text() for paths in kept.values() for path in paths)
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for paths in kept.values() for path in paths)
     done = shell(home, "undo", "--purge", "kiro")
-    assert done == Done(0, "Kiro: 2 files with backups deleted; undo has nothing to go by any more\n", "")
+    assert done == Done(0, "Kiro: 2 backup files deleted; earlier changes can no longer be undone\n", "")
     assert not kept_files(home, "kiro") and kept_files(home, "cursor") == kept["cursor"]
     assert names_in(home / ".kiro" / "settings" / "mcp.json") == {"workbench"}
     assert "there is nothing to undo for Kiro" in shell(home, "undo", "kiro").stderr
-    assert shell(home, "undo", "--purge", "--all").stdout.startswith("Cursor: 2 files") and not kept_files(
+    assert shell(home, "undo", "--purge", "--all").stdout.startswith("Cursor: 2 backup files") and not kept_files(
         home, "cursor"
     )
     assert shell(home, "install", "kiro").status == 0

@@ -104,7 +104,7 @@ def _show(screen: Screen, config: WorkbenchConfig, engine: Engine, redactor: Red
     for number, toolbox in enumerate(config.toolboxes.values()):
         if number:
             screen.blank()
-        screen.line((toolbox.name, "name"), (f"  {toolbox.description}", "plain"))
+        screen.table(["", ""], [[(toolbox.name, "name"), toolbox.description]])
         rows: list[list[Part]] = []
         for name, entry in engine.toolbox(toolbox.name).items():
             server = entry.config
@@ -114,7 +114,9 @@ def _show(screen: Screen, config: WorkbenchConfig, engine: Engine, redactor: Red
             if server.tool_filters is not None:
                 rows[-1][-1] = f"{rows[-1][-1]}  (only: {', '.join(server.tool_filters) or 'none'})"
             if server.unresolved:
-                rows[-1][-1] = f"{rows[-1][-1]}  (unavailable: {redactor.text(in_one_line(server.unresolved))})"
+                # Its row says where.
+                why = redactor.text("; ".join(each.found for each in server.unresolved))
+                rows[-1][-1] = f"{rows[-1][-1]}  (unavailable: {why})"
         screen.table(["", "", "", ""], rows, indent=2)
     if config.disabled:
         screen.blank()

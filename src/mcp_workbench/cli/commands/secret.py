@@ -45,7 +45,7 @@ def _set(name: str) -> int:
         if isinstance(error, keychain.KeychainUninstalled):
             remark("hint", f"for the keychain: {error.hint}")
     keychain_names.remember(name)
-    print(f"stored{where}; refer to it as ${{keyring:{name}}}")
+    stdout().line(f"stored{where}; refer to it as ${{keyring:{name}}}")
     return 0
 
 

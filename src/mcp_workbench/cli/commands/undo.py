@@ -39,8 +39,8 @@ def run(parsed: Parsed) -> int:
 
 
 def _purge(client: Client) -> None:
-    deleted = plural(purge(client), "file")
-    stdout().line((client.title, "strong"), f": {deleted} with backups deleted; undo has nothing to go by any more")
+    deleted = plural(purge(client), "backup file")
+    stdout().line((client.title, "strong"), f": {deleted} deleted; earlier changes can no longer be undone")
 
 
 def _undo(client: Client) -> None:

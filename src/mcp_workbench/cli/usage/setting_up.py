@@ -86,7 +86,7 @@ Exit code: 0; 1 if one of several clients has no workbench or its file cannot be
     ),
     Command(
         "undo [OPTIONS] CLIENT… | --all",
-        "undo the last install or uninstall",
+        "take back the last install or removal",
         """
 Undoes the last install or uninstall for a client. If its file has not been written since, it gets exactly the bytes
 that it had before, and a file that was created is deleted. Otherwise only the servers are taken back: those that were
