@@ -146,13 +146,13 @@ async def test_kept_result_is_not_called_gone_while_the_state_is_away(folder: Pa
         rig.state.signal(signal.SIGSTOP)
         async with rig.client(other.url, token, "auto") as client:
             refused = await client.call_tool("use_tool", read_on)
-            assert refused.is_error and "cannot be looked for now" in text_of(refused)
-            with pytest.raises(MCPError, match="cannot be looked for now"):
+            assert refused.is_error and "cannot be looked up now" in text_of(refused)
+            with pytest.raises(MCPError, match="cannot be looked up now"):
                 await client.read_resource(uri)
             rig.state.signal(signal.SIGCONT)
             async with asyncio.timeout(PATIENCE):
                 while (piece := await client.call_tool("use_tool", read_on)).is_error:
-                    assert "cannot be looked for now" in text_of(piece)
+                    assert "cannot be looked up now" in text_of(piece)
                     await asyncio.sleep(0.1)
             assert "xxxx" in text_of(piece)
 

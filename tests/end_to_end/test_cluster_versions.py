@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.processes, needs_state_server]
 BOXES = {"box": {"server": scripted_entry(resultBudget=200)}}
 NEXT = SEAL_FORMAT + 1
 # To a busy machine the state is away for a moment.
-AWAY = "cannot be looked for now"
+AWAY = "cannot be looked up now"
 
 
 @pytest.fixture

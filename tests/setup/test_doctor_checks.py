@@ -125,7 +125,7 @@ def test_secret_in_its_own_file_needs_no_keychain(home: Path, monkeypatch: pytes
     path.write_text("neither plain nor sealed")
     assert doctor_checks.keychain(subject(home, kept=kept)) == []
     (damaged,) = doctor_checks.secrets(subject(home, kept=kept))
-    assert damaged.severity == "error" and "is no secret that we wrote" in damaged.text
+    assert damaged.severity == "error" and "was not written by the workbench" in damaged.text
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_a_tag_a_range_or_nonsense_does_not_count_as_pinned(programs: Path, answ
     (programs / "answer").write_text(answer if isinstance(answer, str) else json.dumps([{}, answer]))
     program(programs, "npm", f"exec /bin/cat '{programs}/answer'")
     package = Package("npm", "name", "^1.0.0")
-    assert pinned(package) == (package, "npm view answered something else than a version")
+    assert pinned(package) == (package, "npm view did not answer with a version")
 
 
 def test_uv_says_which_version_and_which_hashes(programs: Path) -> None:
@@ -108,7 +108,7 @@ def test_missing_package_is_refused_and_a_failed_lookup_reported(
     program(programs, "npm", "echo 'network is down' >&2; exit 7")
     assert pinned(Package("npm", "x")) == (Package("npm", "x"), "`npm` failed with status 7: network is down")
     program(programs, "npm", "echo nonsense")
-    assert pinned(Package("npm", "x"))[1] == "npm view answered something else than a version"
+    assert pinned(Package("npm", "x"))[1] == "npm view did not answer with a version"
     program(programs, "npm", "exec /bin/sleep 60")
     monkeypatch.setattr(package_sources, "PACKAGE_TOOL_TIMEOUT", 0.2)
     assert pinned(Package("npm", "x"))[1] == "`npm` took longer than 0 s"

@@ -123,7 +123,7 @@ def _answering(registry: str) -> Iterator[None]:
         yield
     except (msgspec.MsgspecError, RecursionError, LookupError, TypeError, AttributeError):
         raise DownstreamError(
-            f"the registry `{registry}` answered something else than servers", hint=_WITHOUT_REGISTRY
+            f"the registry `{registry}` did not answer with servers", hint=_WITHOUT_REGISTRY
         ) from None
 
 

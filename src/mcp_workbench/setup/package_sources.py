@@ -102,7 +102,7 @@ def _ask_npm(package: Package) -> Package:
         if not _SEMANTIC_VERSION.fullmatch(version):
             raise ValueError
     except (MsgspecError, RecursionError, LookupError, TypeError, AttributeError, ValueError):
-        raise _Unknown("npm view answered something else than a version") from None
+        raise _Unknown("npm view did not answer with a version") from None
     # The oldest packages have none.
     return Package("npm", package.name, version, (integrity,) if isinstance(integrity, str) else ())
 
@@ -113,7 +113,7 @@ def _ask_uv(package: Package) -> Package:
     said = _output("uv", options, package, given=f"{wanted}\n").decode(errors="replace")
     found = _PINNED.search(said)
     if found is None:
-        raise _Unknown("uv pip compile answered something else than a version")
+        raise _Unknown("uv pip compile did not answer with a version")
     return Package("pypi", package.name, found[2], tuple(sorted(_HASHES.findall(said))))
 
 

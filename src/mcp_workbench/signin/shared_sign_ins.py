@@ -88,7 +88,7 @@ class SharedTurn:
         except StateUnavailable as error:
             raise _away(error) from None
         if not is_ours:
-            raise NotNow("another instance refreshes this sign-in", hint="try again later")
+            raise NotNow("another instance is refreshing this sign-in", hint="try again later")
 
     async def store(self, records: list[SignInRecord], *, is_reusable: bool = False) -> None:
         """Raises `NotNow` if another instance has taken over: what that has stored counts."""
@@ -101,7 +101,7 @@ class SharedTurn:
             self._shared.unfinished.append(self)
             is_stored = True
         if not is_stored:
-            raise NotNow("another instance has taken over while this one refreshed", hint="try again later")
+            raise NotNow("another instance took over while this one was refreshing", hint="try again later")
         self._shared.note(self.place, self.new.at)
 
     def fail(self) -> None:
@@ -159,7 +159,7 @@ class SharedSignIns:
         except StateUnavailable as error:
             raise _away(error) from None
         if lease is None:
-            raise NotNow(f"another instance refreshes this sign-in for {seconds:g} s", hint="try again later")
+            raise NotNow(f"another instance has been refreshing this sign-in for {seconds:g} s", hint="try again later")
         left = _read(lease.value)
         if left is None and place in self._left_at:
             # Lost alone, or before our heartbeat could notice it.
@@ -175,7 +175,7 @@ class SharedSignIns:
 
     def _raise_if_recovering(self) -> None:
         if time.monotonic() < self._recovers_until:
-            raise NotNow("the cluster's state has lost everything and is being filled again", hint="try again later")
+            raise NotNow("the cluster's state was lost and is being restored", hint="try again later")
 
     async def _wait_for_lease(self, place: _Place, seconds: float) -> StateLease | None:
         """None if others have it all the time. Raises `StateUnavailable`."""

@@ -292,7 +292,7 @@ class SignedInHeaders:
             if turn.was_exchanged(record.refresh_token):
                 raise GrantOver("the last token could not be stored before the workbench that had it ended")
             if shared is not None and shared.is_lost:
-                raise GrantOver("an instance that refreshed it has ended before it could store the new token")
+                raise GrantOver("an instance that refreshed it ended before it could store the new token")
             self._store.reserve(turn, record.refresh_token)
             if shared is not None:
                 await shared.send()

@@ -65,7 +65,7 @@ def test_of_several_one_has_to_be_named(monkeypatch: pytest.MonkeyPatch, asked: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--pid", "7"), "no running workbench is meant by that"),
+        (("--pid", "7"), "no running workbench matches"),
         (("--port", "0"), "is not a number from 1 to 65,535"),
         (("--port", "http"), "is not a number"),
     ],

@@ -76,8 +76,8 @@ async def test_it_is_an_error_only_if_all_have_failed(tmp_path: Path) -> None:
     [
         ({"calls": []}, "has 0 members"),
         ({"calls": listed(*map(str, range(51)))}, "has 51 members"),
-        ({"calls": listed("a"), "tool": "dev/fs/read"}, "instead of `tool`"),
-        ({"calls": listed("a"), "arguments": {"path": "x"}}, "instead of `tool`"),
+        ({"calls": listed("a"), "tool": "dev/fs/read"}, "replaces `tool`"),
+        ({"calls": listed("a"), "arguments": {"path": "x"}}, "replaces `tool`"),
         ({"calls": [*listed("a"), "dev/fs/read"]}, "`calls[1]`"),
         ({"calls": [*listed("a"), {"arguments": {"path": "b"}}]}, "`calls[1]`"),
         ({"calls": [*listed("a"), {"calls": listed("b")}]}, "`calls[1]`"),

@@ -251,10 +251,10 @@ async def test_a_task_that_does_not_succeed_is_an_error(tmp_path: Path, protocol
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ({"status": "completed"}, "without a result"),
-        ({"status": "completed", "result": "done"}, "without a result"),
-        ({"status": "completed", "result": {"resultType": "input_required", "requestState": "x"}}, "without a result"),
-        ({"status": "completed", "result": {"resultType": "task", "taskId": "8"}}, "without a result"),
+        ({"status": "completed"}, "no usable result"),
+        ({"status": "completed", "result": "done"}, "no usable result"),
+        ({"status": "completed", "result": {"resultType": "input_required", "requestState": "x"}}, "no usable result"),
+        ({"status": "completed", "result": {"resultType": "task", "taskId": "8"}}, "no usable result"),
         ({"status": "thinking"}, "`thinking`"),
         ({"status": "failed", "statusMessage": "no paper left"}, "no paper left"),
         ({"status": "failed", "error": "no paper left"}, "the task is failed"),

@@ -82,7 +82,7 @@ def test_a_file_that_is_not_ours_is_not_taken_for_a_secret() -> None:
     private_files.put("svc", "one", "first", {})
     (path,) = files()
     path.write_bytes(b"something else")
-    with pytest.raises(PrivateFileUnusable, match="is no secret that we wrote"):
+    with pytest.raises(PrivateFileUnusable, match="was not written by the workbench"):
         private_files.get("svc", "one", {})
     path.unlink()
     path.symlink_to("/etc/passwd")

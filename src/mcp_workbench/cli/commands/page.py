@@ -26,7 +26,7 @@ def run(parsed: Parsed) -> int:
     meant = [each for each in running if (each["pid"] == pid if pid else each.get("serving") != "ending")]
     found = [each for each in meant if named is None or os.path.realpath(named) in _configs(each)]
     if not found:
-        which = "no workbench is running" if not running else "no running workbench is meant by that"
+        which = "no workbench is running" if not running else "no running workbench matches"
         return complain(which, "`mcp-workbench up` starts one for all clients; `mcp-workbench status` shows them")
     chosen = found[0] if len(found) == 1 else _choose(found)
     if chosen is None:

@@ -72,7 +72,7 @@ resource workbench://status.
 Opens the page of your shared workbench, or of a running `serve`, in the browser: what waits for you (approvals,
 sign-ins, changed definitions, servers that failed), calls as they happen, every tool with a form to try it, servers
 with their logs, tokens, the audit, and how to connect clients. It is served on this machine alone, by the workbench
-itself, and the address signs you in once. `serve --http` also has it at /, for whoever has the token.
+itself, and the address signs you in, once. `serve --http` also has it at /, for whoever has the token.
 
 Exit code: 0; 1 if the workbench opens no page; 2 if none or several are meant, or the command line is wrong.
 """,

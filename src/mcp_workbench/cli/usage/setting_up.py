@@ -74,8 +74,8 @@ Exit code: 0; 1 if one of several clients failed; 2 if nothing could be done.
         "remove the workbench from MCP clients",
         """
 Removes the entries that start the workbench from a client's file, and puts back the servers that install --replace
-removed. Everything else in the file stays as it is. A server of a name that the client has given to another one
-meanwhile does not come back, and that is said.
+removed. Everything else in the file stays as it is. A server whose name the client has given to another one in the
+meantime is not put back, and you are told so.
 
 Exit code: 0; 1 if one of several clients has no workbench or its file cannot be written; 2 if nothing could be done.
 """,
@@ -91,7 +91,7 @@ Exit code: 0; 1 if one of several clients has no workbench or its file cannot be
 Undoes the last install or uninstall for a client. If its file has not been written since, it gets exactly the bytes
 that it had before, and a file that was created is deleted. Otherwise only the servers are taken back: those that were
 added go, those that were removed return, and everything else stays as the client has written it. A server that has been
-changed since stays, and that is said. Run it again to undo the change before that.
+changed since stays as it is, and you are told so. Run it again to undo the change before that.
 
 Backups are kept in your state folder, readable only by you, until the change is undone, at most 90 days; they hold the
 keys that were in the file. --purge deletes them at once, and with them the way back.

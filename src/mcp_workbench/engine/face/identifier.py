@@ -150,7 +150,7 @@ def read_calls(call: UseTool) -> tuple[Raw, ...]:
     list nothing is called."""
     has_tool = call.tool and call.tool != ToolIdentifier()
     if has_tool or call.toolbox or call.server or len(memoryview(call.arguments)) > _EMPTY_BYTES:
-        raise BadIdentifier(f"`calls` stands instead of `tool` and `arguments`: {EXAMPLE_OF_CALLS}")
+        raise BadIdentifier(f"`calls` replaces `tool` and `arguments`: {EXAMPLE_OF_CALLS}")
     if call.max_tokens < 0:
         raise BadIdentifier("`max_tokens` must be a number of tokens, 0 for no limit of its own")
     listed = call.calls
@@ -178,7 +178,7 @@ def _check_listed(call: Raw) -> None:
     if read.calls:
         raise BadIdentifier("a list of calls cannot contain another")
     if read.select or read.max_tokens:
-        raise BadIdentifier("`select` and `max_tokens` stand beside `calls`, once for all")
+        raise BadIdentifier("`select` and `max_tokens` belong next to `calls`, for all of them at once")
     if not read.tool or read.tool == ToolIdentifier():
         raise BadIdentifier(f"`tool` is missing; expected {EXAMPLE_CALL}")
 

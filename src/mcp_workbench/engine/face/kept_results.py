@@ -200,7 +200,7 @@ class KeptResults:
             return Load((), partial(self.read_on, view, uri, call, is_recalled=True), recall)
         if kept is None:
             if self.is_in_doubt:
-                what = f"`{uri[:100]}` cannot be looked for now, because the cluster's state is away; try again later"
+                what = f"`{uri[:100]}` cannot be looked up now, because the cluster's state is away; try again later"
                 return Answer(error_result(what))
             return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
         if self._takers and (take := self._takers.get(uri.removeprefix(SCHEME))) is not None:

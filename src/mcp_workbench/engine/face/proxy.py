@@ -400,7 +400,7 @@ class ProxyFace(Face):
         def decide() -> Decision:
             result = self.results.resource(view, uri)
             if result is None and self.results.is_in_doubt:
-                what = f"`{uri[:100]}` cannot be looked for now, because the cluster's state is away; try again later"
+                what = f"`{uri[:100]}` cannot be looked up now, because the cluster's state is away; try again later"
                 return Reject(INTERNAL_ERROR, what)
             return decision if result is None else Answer(result)
 

@@ -382,9 +382,9 @@ def _result_of(state: TaskState) -> Raw:
     """Raises `DownstreamError` if a task that has ended has none. One that asks or is a task again would have the call
     made once more."""
     if state.status != "completed":
-        raise DownstreamError(f"the server says of the task that it is `{state.status[:100]}`, which means nothing")
+        raise DownstreamError(f"the server gave the task the status `{state.status[:100]}`, which MCP does not have")
     if bytes(state.result)[:1] != b"{" or result_type(state.result) not in (None, "complete"):
-        raise DownstreamError("the server says that the task is completed, without a result that can be used")
+        raise DownstreamError("the server says that the task is completed, but gives no usable result")
     return state.result
 
 

@@ -71,7 +71,7 @@ def get(service: str, name: str, environ: Mapping[str, str]) -> str | None:
     if content.startswith(_PLAIN):
         return content.removeprefix(_PLAIN).decode(errors="surrogateescape")
     if not content.startswith(_SEALED):
-        raise PrivateFileUnusable(f"`{path}` is no secret that we wrote", hint=_again(service, name))
+        raise PrivateFileUnusable(f"`{path}` was not written by the workbench", hint=_again(service, name))
     cipher = _cipher(environ)
     if cipher is None:
         raise PrivateFileUnusable(
