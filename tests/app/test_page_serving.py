@@ -22,6 +22,7 @@ from mcp_workbench.engine.economy.tokens import tokens as tokens_of
 from mcp_workbench.engine.face.view import View
 from mcp_workbench.engine.transport.http.server.pages import MAX_SITE_BODY
 from mcp_workbench.seeing.page import sign_in
+from mcp_workbench.seeing.page.sign_in import PageUser
 from mcp_workbench.seeing.page.site import MAX_REQUESTS_OF_ONE
 from mcp_workbench.seeing.page.streams import MAX_STREAMS_OF_ONE
 from tests.app.page_client_of_tests import KEYS, TOKENS, Browser, endpoint, key_in, own_page
@@ -536,6 +537,10 @@ async def test_rejected_configuration_and_missing_lock_wait_for_a_person(tmp_pat
         assert waiting[0]["lines"] == ["config.json: 1 problem", "  $.policy: wrong"]
         assert "no lock file yet" in waiting[1]["why"] and "team lock" in waiting[1]["next"]
         assert all(each["server"] == browser.agent.gateway.config.path for each in waiting)
+        # As for clients in two folders.
+        gateway = browser.agent.gateway
+        both = WorkbenchOnPage(gateway.runtime, lambda: [gateway, gateway])
+        assert both.state(PageUser("", is_owner=True, name="ada"))["waiting"] == waiting
 
 
 async def test_two_hundred_servers_fit_into_a_small_state(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ NOT_BY_TOKEN: Final = (
     "whoever has the token sees everything and decides nothing; run `mcp-workbench page` where the workbench runs"
 )
 CHANGE_NOT_IN_FORCE: Final = "the configuration has changed, but the change has not taken effect"
+REJECTED_ADVICE: Final = "what was in force before still is; correct the file, and it takes effect when you save it"
 LOCK_ADVICE: Final = "`mcp-workbench team lock` creates the lock file; review it before you commit it"
 # What to do about a server in this state, if its error does not say.
 _NEXT: Final = {
@@ -373,23 +374,21 @@ class WorkbenchOnPage:
         """What `status` says of configurations, their locks and the cluster's state. `server`: what it is about."""
         if not user.is_owner:
             return
+        found: dict[tuple[str, str], Json] = {}
         for gateway in self._gateways():
-            where = {"kind": "notice", "server": gateway.config.path}
+            # Clients in several folders share a configuration, and each has a gateway.
+            path = gateway.config.path
             if (rejected := gateway.reloads.rejected) is not None:
                 lines = self.redact(rejected).splitlines()
-                yield {**where, "what": "Not in force", "why": CHANGE_NOT_IN_FORCE, "lines": lines}
+                found[path, "Not in force"] = {"why": CHANGE_NOT_IN_FORCE, "lines": lines, "next": REJECTED_ADVICE}
             if gateway.gate.oversight is not None and (problem := gateway.gate.oversight.problem) is not None:
-                yield {**where, "id": "lock", "what": "No lock", "why": problem, "next": LOCK_ADVICE}
+                found[path, "No lock"] = {"why": problem, "next": LOCK_ADVICE}
         state = self._runtime.owner.state.health()
         if state is not None and state.problem is not None:
-            waiting = f"calls go on; {state.waiting} values wait to be written"
-            yield {
-                "kind": "notice",
-                "server": state.address,
-                "what": "State away",
-                "why": state.problem,
-                "next": waiting,
-            }
+            advice = f"calls go on; {state.waiting} values wait to be written"
+            found[state.address, "State away"] = {"why": state.problem, "next": advice}
+        for (place, what), each in found.items():
+            yield {"kind": "notice", "server": place, "id": what, "what": what, **each}
 
     def _definitions(self, user: PageUser, places: dict[tuple[str, str], _Place]) -> Iterable[Json]:
         """Without what differs, which is read from the disk when it is looked at (`lock_changes`)."""
