@@ -734,6 +734,8 @@ def test_no_view_scrolls_sideways_or_fails_axe(
     except Unavailable as missing:
         pytest.skip(str(missing))
     findings = {}
+    place = {"kind": "notice", "server": "/home/ada/" + "long" * 40 + "/config.json", "what": "Not in force"}
+    api.state["waiting"].append({**place, "why": "it has changed", "lines": ["$.policy: wrong"], "next": "Correct it."})
     with opened(browser, api.address, viewport=size, color_scheme=scheme, bypass_csp=True) as (page, _):
         page.get_by_text("May it run?").wait_for()
         page.add_script_tag(path=axe)
