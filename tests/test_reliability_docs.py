@@ -121,7 +121,7 @@ def test_a_limit_is_as_large_as_it_is_said_to_be(limit: Named) -> None:
     assert in_the_code(limit.constant) == pytest.approx(limit.value)
 
 
-def test_every_bound_that_somebody_may_run_into_is_told() -> None:
+def test_every_bound_that_somebody_may_run_into_is_reported() -> None:
     told = [limit.constant for limit in limits()]
     assert len(told) == len(set(told)) > 60
     fields = [f"engine.transport.http.server.limits.Limits.{field}" for field in Limits.__struct_fields__]

@@ -165,7 +165,7 @@ async def test_tokens_are_kept_only_where_they_are_exchanged(keys: KeyFolder) ->
     assert plain.callers._subjects is None and exchanging.callers._subjects is not None
 
 
-async def test_a_provider_that_cannot_be_reached_is_told_as_such(keys: KeyFolder) -> None:
+async def test_a_provider_that_cannot_be_reached_is_reported_as_such(keys: KeyFolder) -> None:
     from tests.team.identity_provider import Provider
 
     provider = Provider(issuer="http://127.0.0.1:9")

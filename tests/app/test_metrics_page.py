@@ -199,7 +199,7 @@ async def test_servers_that_fail_end_and_complain_are_counted_also_after_their_c
         assert again.starts == 4
 
 
-async def test_sessions_of_clients_and_tokens_of_toolboxes_are_told(tmp_path: Path) -> None:
+async def test_sessions_of_clients_and_tokens_of_toolboxes_are_reported(tmp_path: Path) -> None:
     toolboxes = {"box": {"s": Server(tool("work", "many words " * 100))}, "other": {"t": Server(tool("rest"))}}
     async with workbench_with(tmp_path, toolboxes) as seen:
         metrics = Metrics(seen.gateway.runtime, per_tool=False)

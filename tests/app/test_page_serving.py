@@ -375,7 +375,7 @@ async def test_a_waiting_call_is_decided_once(tmp_path: Path, decision: str) -> 
 
 
 @pytest.mark.parametrize(("size", "rest"), [(1000, ""), (100_000, "kept"), (300_000, "lost")])
-async def test_a_waiting_call_is_told_whole_or_the_page_learns_that_it_cannot_be(
+async def test_a_waiting_call_is_reported_whole_or_the_page_learns_that_it_cannot_be(
     tmp_path: Path, size: int, rest: str
 ) -> None:
     async with own_page(tmp_path, boxes(), policy=ASKING) as browser:
@@ -441,7 +441,7 @@ async def test_decision_about_a_host_needs_one_that_was_refused_and_a_person(tmp
         assert refused.status == 403 and "no_new_privs" in refused.json["error"]
 
 
-async def test_tokens_lock_and_ways_to_connect_are_told(tmp_path: Path) -> None:
+async def test_tokens_lock_and_ways_to_connect_are_reported(tmp_path: Path) -> None:
     async with own_page(tmp_path, boxes()) as browser:
         await browser.agent.open(toolbox_name="box")
         tokens = (await browser.get("/api/tokens")).json

@@ -110,7 +110,7 @@ async def test_a_legacy_client_without_a_log_level_gets_all_log_messages() -> No
 @pytest.mark.bridge("list-changes")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
+async def test_a_changed_list_is_reported_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
     async with in_process_workbench(server_era, use_cache=True) as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)
@@ -134,7 +134,7 @@ async def test_a_changed_list_is_told_in_the_way_of_the_client(client_era: str, 
 
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_a_changed_resource_with_odd_meta_is_told_without_it(client_era: str) -> None:
+async def test_a_changed_resource_with_odd_meta_is_reported_without_it(client_era: str) -> None:
     async with in_process_workbench("legacy") as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)
@@ -153,7 +153,7 @@ async def test_a_changed_resource_with_odd_meta_is_told_without_it(client_era: s
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("client_era", ERAS)
 @pytest.mark.parametrize("server_era", ERAS)
-async def test_a_changed_resource_is_told_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
+async def test_a_changed_resource_is_reported_in_the_way_of_the_client(client_era: str, server_era: str) -> None:
     async with in_process_workbench(server_era) as workbench:
         client = workbench.client(client_era)
         server = await workbench.connect(client)
@@ -207,7 +207,7 @@ async def test_a_subscription_ends_with_its_last_subscriber(client_era: str, ser
 
 @pytest.mark.bridge("resource-subscriptions")
 @pytest.mark.parametrize("client_era", ERAS)
-async def test_an_update_that_a_server_reports_on_an_old_and_a_new_stream_is_told_once(
+async def test_an_update_that_a_server_reports_on_an_old_and_a_new_stream_is_reported_once(
     client_era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with in_process_workbench("modern") as workbench:

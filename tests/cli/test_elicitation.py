@@ -213,7 +213,7 @@ async def test_help_describes_the_keys_of_the_current_form(monkeypatch: pytest.M
     assert "Press Enter to accept the default, Ctrl-D to decline." in (await typing(monkeypatch, [b"\x04"], form))[1]
 
 
-async def test_the_place_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_place_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     form = {**FORM, "message": "[box/server] Who are you?"}
     shown = (await typing(monkeypatch, [b"\x04"], form))[1]
     assert "[box/server/tool] Who are you?" in shown

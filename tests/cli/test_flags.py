@@ -51,7 +51,7 @@ def test_options_may_be_repeated_only_where_that_means_something() -> None:
         (["a", "b", "c"], "unexpected argument `c`"),
     ],
 )
-def test_a_wrong_command_line_is_told_in_one_sentence(arguments: list[str], message: str) -> None:
+def test_a_wrong_command_line_is_reported_in_one_sentence(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError) as raised:
         read(*arguments)
     assert str(raised.value) == message

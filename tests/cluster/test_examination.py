@@ -67,13 +67,13 @@ async def test_different_key_is_noticed_by_the_examination_and_the_instance(
         assert "another key" in text and "the same key" in hint
 
 
-async def test_state_server_that_is_away_is_said(tmp_path: Path) -> None:
+async def test_state_server_that_is_away_is_reported(tmp_path: Path) -> None:
     report = await examine(configured(tmp_path, free_port()), str(tmp_path), None)
     ((text, _),) = report.problems
     assert "cannot be used" in text
 
 
-async def test_different_clock_and_long_way_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_different_clock_and_long_way_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with state_server() as server:
         config = configured(tmp_path, server)
         now = time.time

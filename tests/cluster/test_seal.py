@@ -90,7 +90,7 @@ def test_value_replayed_after_its_time_is_refused(clock: Clock) -> None:
         seal.open(*place(seal, "ann", "id"), sealed)
 
 
-def test_value_of_another_version_is_told_apart(clock: Clock) -> None:
+def test_value_of_another_version_is_distinguished(clock: Clock) -> None:
     seal = Seal(KEY, "prod", clock)
     sealed = seal.close("session", "ann", "id", b"value", 60)
     with pytest.raises(OtherVersion):

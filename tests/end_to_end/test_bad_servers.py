@@ -147,7 +147,7 @@ async def test_fragile_values_pass_unchanged(workbench: Workbench) -> None:
         await assert_lives(client)
 
 
-async def test_an_error_beside_a_null_result_and_a_result_beside_a_null_error_are_told_apart(
+async def test_an_error_beside_a_null_result_and_a_result_beside_a_null_error_are_distinguished(
     workbench: Workbench,
 ) -> None:
     """Libraries that know only JSON-RPC 1.0 always write both members."""

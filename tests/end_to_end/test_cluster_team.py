@@ -217,7 +217,7 @@ async def test_definition_accepted_on_one_machine_is_shown_on_all(folder: Path) 
         assert json.loads((b.folder / written.name).read_text()) == lock
 
 
-async def test_state_that_is_away_is_told_once_and_shown(folder: Path) -> None:
+async def test_state_that_is_away_is_reported_once_and_shown(folder: Path) -> None:
     async with machines(folder) as rig:
         a = await rig.start("a", BOXES)
         config = str(a.folder / "workbench-config.json")

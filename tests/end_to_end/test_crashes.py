@@ -179,7 +179,7 @@ async def test_many_crashes_leave_no_process_and_no_descriptor(workbench: Workbe
         )
 
 
-async def test_a_crash_is_told_within_moments_even_when_a_grandchild_holds_the_pipes(workbench: Workbench) -> None:
+async def test_a_crash_is_reported_within_moments_even_when_a_grandchild_holds_the_pipes(workbench: Workbench) -> None:
     box = {"server": scripted_entry("--spawn-grandchild", workbench.path("grandchild"))}
     async with workbench.serving({"box": box}) as client:
         await client.use_tool("box", "server", "count")

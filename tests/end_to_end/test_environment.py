@@ -78,7 +78,7 @@ async def test_inherited_values_and_the_token_are_redacted_in_the_log(workbench:
     assert SECRET not in client.stderr and TOKEN not in client.stderr
 
 
-async def test_a_log_file_is_for_its_owner_and_one_that_is_not_is_told(workbench: Workbench) -> None:
+async def test_a_log_file_is_for_its_owner_and_one_that_is_not_is_reported(workbench: Workbench) -> None:
     file = workbench.path("log")
     previous = os.umask(0o022)
     try:

@@ -48,7 +48,7 @@ async def test_progress_arrives_in_order_under_the_token_of_the_client(
 
 
 @pytest.mark.requirement("utilities.progress")
-async def test_two_calls_with_the_same_token_are_told_apart(workbench: Workbench) -> None:
+async def test_two_calls_with_the_same_token_are_distinguished(workbench: Workbench) -> None:
     """The same token on two servers, and a server that reports on calls it does not have."""
     box = {"one": scripted_entry(), "two": scripted_entry()}
     async with workbench.serving({"box": box}) as client:

@@ -27,7 +27,7 @@ class Clock:
         return len(self.told)
 
 
-def test_a_change_is_told_once_and_only_after_the_file_has_been_still(tmp_path: Path) -> None:
+def test_a_change_is_reported_once_and_only_after_the_file_has_been_still(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text("{}")
     clock = Clock(file)
@@ -71,7 +71,7 @@ def test_it_does_not_matter_how_a_file_is_changed(tmp_path: Path, way: str) -> N
     assert clock.later(FILE_SETTLE_DELAY + 0.01) == 1
 
 
-def test_a_file_that_goes_and_one_that_comes_are_told(tmp_path: Path) -> None:
+def test_a_file_that_goes_and_one_that_comes_are_reported(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("")
     clock = Clock(first, second)
@@ -95,7 +95,7 @@ def test_change_that_is_reverted_before_it_settles_is_not_reported(tmp_path: Pat
     assert clock.later(FILE_SETTLE_DELAY) == 0
 
 
-def test_a_file_that_was_not_looked_at_before_is_told(tmp_path: Path) -> None:
+def test_a_file_that_was_not_looked_at_before_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text("{}")
     clock = Clock(file, known=False)

@@ -42,7 +42,7 @@ def verdicts(connection: socket.socket) -> tuple[bool | None, bool, bool]:
     return is_of_server(connection), may_ask(connection), may_decide(connection)
 
 
-def test_a_command_of_the_user_is_told_from_a_server(listener: socket.socket) -> None:
+def test_a_command_of_the_user_is_distinguished_from_a_server(listener: socket.socket) -> None:
     own = connect(listener)
     first, _ = listener.accept()
     server = start_confined(GUARDED, lambda: connect(listener))

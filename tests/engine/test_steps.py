@@ -229,7 +229,7 @@ class Onlooker(Recorder):
     def on_unchecked_end(self, *_: object) -> None: ...
 
 
-def test_observers_are_told_from_deciding_steps() -> None:
+def test_observers_are_distinguished_from_deciding_steps() -> None:
     assert isinstance(Onlooker(), Observer)
     assert not isinstance(Recorder("a", [], lambda: None), Observer)
 

@@ -58,7 +58,7 @@ def told(seen: Seen, kind: str) -> list[Any]:
 @every_client
 @every_server
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_changed_list_is_told_and_then_shown(
+async def test_a_changed_list_is_reported_and_then_shown(
     bench: Bench, face: str, era: str, server_era: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool, arguments, method = CHANGES[change]
@@ -239,7 +239,7 @@ async def test_a_legacy_client_is_notified_only_of_its_subscriptions(bench: Benc
 @pytest.mark.requirement("resources.subscribe", "resources.unsubscribe", "resources.collisions")
 @every_client
 @every_server
-async def test_twins_are_told_apart_by_the_addresses_that_the_client_subscribed_to(
+async def test_twins_are_distinguished_by_the_addresses_that_the_client_subscribed_to(
     bench: Bench, era: str, server_era: str
 ) -> None:
     twin = offering(server_era)["box"]["server"]

@@ -135,7 +135,7 @@ async def test_an_unlisted_resource_is_read_from_the_only_server_with_resources(
 @pytest.mark.requirement("resources.routing", "resources.collisions")
 @every_face
 @every_client
-async def test_a_uri_that_two_servers_have_is_read_from_neither_and_that_is_said_once(
+async def test_a_uri_that_two_servers_have_is_read_from_neither_and_that_is_reported_once(
     bench: Bench, face: str, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     boxes = {"box": {"first": ("--offers", "test"), "second": ("--offers", "test"), "third": ("--offers", "other")}}

@@ -194,7 +194,7 @@ async def test_only_when_all_servers_fail_is_opening_an_error(bench: Bench) -> N
 
 @pytest.mark.requirement("names.collisions", "dynamic.collisions")
 @every_client
-async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it_is_said(
+async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it_is_reported(
     bench: Bench, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     boxes = {"dev": {"my": ("--tool-names", "srv_tool,fine"), "my_srv": ("--tool-names", "tool")}}

@@ -162,7 +162,7 @@ async def test_a_server_that_fails_does_not_hide_the_one_that_has_the_tool(bench
 
 @pytest.mark.requirement("flat.collisions", "names.collisions")
 @every_client
-async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it_is_said(
+async def test_of_two_tools_that_would_get_the_same_name_the_first_has_it_and_it_is_reported(
     bench: Bench, era: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     boxes = {"default": {"my": named("srv_tool", "fine"), "my_srv": named("tool")}}

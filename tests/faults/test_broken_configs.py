@@ -63,7 +63,7 @@ def test_invalid_json_is_reported_with_its_line(kind: str, tmp_path: Path, capsy
     assert f"{path}:" in serve(path, capsys)
 
 
-def test_each_of_a_hundred_mistakes_is_told_with_line_and_path(
+def test_each_of_a_hundred_mistakes_is_reported_with_line_and_path(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config.json"
@@ -76,7 +76,7 @@ def test_each_of_a_hundred_mistakes_is_told_with_line_and_path(
         assert f"{path}:" in told and where in told and words in told, (text, told)
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.json"
     servers = {f"s{number}": {"command": "x", "timeout": -number} for number in range(1, 21)}
     path.write_text(json.dumps({"mcpServers": servers}, indent=1))
@@ -101,7 +101,7 @@ def test_ten_megabytes_are_judged_like_any_other_file(tmp_path: Path, capsys: py
     assert f"{path}:10006" in (told := serve(path, capsys)) and "$.mcpServers.s.comand" in told
 
 
-def test_a_folder_a_missing_file_and_a_file_without_permission_are_told(
+def test_a_folder_a_missing_file_and_a_file_without_permission_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "is a folder" in serve(tmp_path, capsys)

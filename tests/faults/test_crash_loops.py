@@ -116,7 +116,7 @@ def _mend(path: Path, program: str) -> None:
     path.symlink_to(program)
 
 
-async def test_a_command_that_is_not_on_the_path_and_a_folder_that_is_missing_are_told(faults: Faults) -> None:
+async def test_a_command_that_is_not_on_the_path_and_a_folder_that_is_missing_are_reported(faults: Faults) -> None:
     missing = faults.path("no-such-folder")
     servers = {
         "nowhere": {"command": "no-such-program-anywhere"},

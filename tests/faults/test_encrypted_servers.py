@@ -42,7 +42,7 @@ async def test_an_encrypted_server_works_breaks_and_works_again(
                 assert "hunter2" not in workbench.process.stderr
 
 
-async def test_a_certificate_for_somebody_else_is_told_and_nothing_is_sent(
+async def test_a_certificate_for_somebody_else_is_reported_and_nothing_is_sent(
     faults: Faults, vouched: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with remote(faults) as there, listening(_forwarding_to(there), vouched) as listener:

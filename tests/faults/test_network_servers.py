@@ -162,7 +162,7 @@ async def test_a_server_that_failed_for_good_is_used_as_soon_as_it_listens_again
     faults.nothing_left_on_disk()
 
 
-async def test_encryption_that_does_not_come_about_is_told(faults: Faults) -> None:
+async def test_encryption_that_does_not_come_about_is_reported(faults: Faults) -> None:
     async with remote(faults) as there:
         url = there.url.replace("http://", "https://")
         async with faults.serving({"remote": {"url": url, "startupTimeout": 5}}) as workbench:

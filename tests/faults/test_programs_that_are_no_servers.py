@@ -17,7 +17,7 @@ async def test_a_program_that_echoes_its_input_is_reported_as_such(faults: Fault
         await workbench.others_work()
 
 
-async def test_programs_that_print_and_end_or_never_say_anything_are_told_apart(faults: Faults) -> None:
+async def test_programs_that_print_and_end_or_never_say_anything_are_distinguished(faults: Faults) -> None:
     servers: dict[str, Json] = {
         "prints": {"command": "echo", "args": ["hello"]},
         "ends": {"command": "true"},

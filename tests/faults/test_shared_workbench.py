@@ -86,7 +86,7 @@ async def test_a_folder_that_others_can_enter_is_not_used(shared: Shared) -> Non
     assert shared.pids == []
 
 
-async def test_a_path_that_is_too_long_for_a_socket_is_said(tmp_path: Path) -> None:
+async def test_a_path_that_is_too_long_for_a_socket_is_reported(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 100)
     done = run("up", env={"XDG_RUNTIME_DIR": str(long)})
     assert done.status == 1 and "is too long for a socket; set `XDG_RUNTIME_DIR` to a shorter one" in done.stderr

@@ -238,7 +238,7 @@ def test_1_0_is_refused_while_the_documents_still_say_incubating(checkout: Check
     assert "README.md still says that the project is incubating" in said
 
 
-def test_all_objections_are_told_at_once(checkout: Checkout) -> None:
+def test_all_objections_are_reported_at_once(checkout: Checkout) -> None:
     checkout.write("CHANGELOG.md", "# Changelog\n")
     checkout.write("README.md", "# A thing\n")
     checkout.commit("docs: less")

@@ -152,7 +152,7 @@ def test_events_and_saved_tokens_are_counted() -> None:
     assert found['workbench_tokens_saved_total{toolbox="box"}'] == 1200
 
 
-def test_sessions_are_told_by_server_and_revision() -> None:
+def test_sessions_are_reported_by_server_and_revision() -> None:
     figures = CallFigures()
     for place, version, seconds in (
         (("", ""), "2025-11-25", 0.2),
@@ -190,7 +190,7 @@ def test_names_that_clients_make_up_and_secrets_are_no_labels() -> None:
     ] == 50  # fmt: skip
 
 
-def test_tools_are_told_apart_if_that_is_wanted_up_to_a_bound() -> None:
+def test_tools_are_distinguished_if_that_is_wanted_up_to_a_bound() -> None:
     figures = CallFigures()
     for number in range(MAX_TOOL_SERIES + 5):
         call(figures, f"tool {number}", server="a" if number % 2 else "s")

@@ -56,7 +56,7 @@ def test_the_most_important_comes_first_and_the_order_of_checks_is_kept() -> Non
     }  # fmt: skip
 
 
-def test_a_missing_program_is_said_once_with_how_to_get_it(home: Path) -> None:
+def test_a_missing_program_is_reported_once_with_how_to_get_it(home: Path) -> None:
     servers = {f"s{number}": {"command": "npx", "args": ["-y", str(number)]} for number in range(5)}
     program = home / "bin" / "here"
     program.write_text("#!/bin/sh\n")
@@ -137,7 +137,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(home: Path, monkeypatch: py
     assert "no folder for the cache" in doctor_checks.cache(NOTHING)[0].text
 
 
-def test_a_folder_for_sockets_that_others_can_enter_is_closed_and_a_long_path_is_said(
+def test_a_folder_for_sockets_that_others_can_enter_is_closed_and_a_long_path_is_reported(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = home / "run" / f"mcp-workbench-{os.getuid()}"
@@ -150,7 +150,7 @@ def test_a_folder_for_sockets_that_others_can_enter_is_closed_and_a_long_path_is
     assert "too long for a socket" in doctor_checks.sockets(NOTHING)[0].text
 
 
-def test_where_servers_cannot_be_told_from_commands_approving_is_refused_and_that_is_said(
+def test_where_servers_cannot_be_distinguished_from_commands_approving_is_refused_and_that_is_reported(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = subject(home, one={"command": "x"})
@@ -165,7 +165,7 @@ def test_where_servers_cannot_be_told_from_commands_approving_is_refused_and_tha
     assert [each.severity for each in doctor_checks.approvals(plain)] == ["note"], "nothing is asked here"
 
 
-def test_workbenches_of_another_version_and_other_installations_are_told(
+def test_workbenches_of_another_version_and_other_installations_are_reported(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def running() -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def test_programs_and_files_that_are_gone_are_errors(home: Path, subject: Examin
     assert found[1].hint == "mcp-workbench install kiro --name bench"
 
 
-def test_a_broken_file_of_a_client_is_told_and_hides_no_other(home: Path, subject: Examined) -> None:
+def test_a_broken_file_of_a_client_is_reported_and_hides_no_other(home: Path, subject: Examined) -> None:
     write(home, ".cursor/mcp.json", {}).write_text('{"mcpServers": ')
     write(home, ".kiro/settings/mcp.json", {"workbench": us(home / "own.json")})
     found = texts(subject)
@@ -110,7 +110,7 @@ def test_a_broken_file_of_a_client_is_told_and_hides_no_other(home: Path, subjec
     assert found[-1] == ("note", "these clients start the workbench: Kiro")
 
 
-def test_files_of_renamed_and_discontinued_clients_are_told(home: Path, subject: Examined) -> None:
+def test_files_of_renamed_and_discontinued_clients_are_reported(home: Path, subject: Examined) -> None:
     write(home, ".codeium/windsurf/mcp_config.json", {})
     assert doctor_clients.stale_files(subject) == [], "it may be all that there is"
     write(home, ".config/devin/mcp_config.json", {})

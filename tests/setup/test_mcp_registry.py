@@ -103,7 +103,7 @@ def test_a_server_is_found_by_its_name_in_any_of_them(registry: str) -> None:
         fetched(registry, "io.github.example-one/git-hist")
 
 
-def test_more_than_anybody_reads_is_said(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_anybody_reads_is_reported(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_registry, "MAX_REGISTRY_CANDIDATES", 2)
     candidates, has_more = found(address, "git")
     assert [each.name for each in candidates] == [HISTORY, BLAME] and has_more

@@ -110,7 +110,7 @@ async def test_a_client_that_cannot_be_served_is_told_to_serve_alone(sockets_fol
     assert told.startswith(b"\x01unable the shared workbench cannot serve this client")
 
 
-async def test_an_audit_that_cannot_be_written_is_said_to_be_the_reason(
+async def test_an_audit_that_cannot_be_written_is_reported_as_the_reason(
     sockets_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = str(write_config(tmp_path, BOX, shared=True, audit={"file": "/dev/null/audit.jsonl"}))
@@ -174,7 +174,7 @@ async def test_one_that_was_started_at_the_moment_of_down_does_not_stay(sockets_
 
 
 @pytest.mark.parametrize("path", ["~\0/x", "a\0b"])
-async def test_a_path_that_cannot_be_is_said_to_be_missing(path: str) -> None:
+async def test_a_path_that_cannot_be_is_reported_as_missing(path: str) -> None:
     with pytest.raises(Refused, match="does not exist") as refused:
         await Contexts().of(Hello(1, version=__version__, arguments=("--config", path), folder="/"))
     assert refused.value.verb == "alone"

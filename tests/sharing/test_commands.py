@@ -47,7 +47,7 @@ def test_a_server_that_call_started_is_there_for_the_next_call(shared: Shared) -
     assert called(config) == called(config)
 
 
-def test_a_workbench_that_is_stopped_is_said_and_not_waited_for(
+def test_a_workbench_that_is_stopped_is_reported_and_not_waited_for(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared.up()
@@ -177,7 +177,7 @@ def test_ctrl_c_cancels_the_call_at_a_server_of_the_shared_workbench(shared: Sha
     assert cancelled["params"]["requestId"] == call["id"]
 
 
-def test_a_workbench_that_dies_in_the_middle_of_a_call_is_said(shared: Shared, tmp_path: Path) -> None:
+def test_a_workbench_that_dies_in_the_middle_of_a_call_is_reported(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     log = tmp_path / "log"
     config = write_config(shared.folder, {"box": {"server": scripted_entry("--log", log)}})

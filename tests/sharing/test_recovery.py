@@ -296,7 +296,7 @@ async def test_the_state_of_a_client_is_restored_however_long_it_is(shared: Shar
 
 @pytest.mark.requirement("sharing.recovery")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_toolboxes_that_came_and_went_meanwhile_are_told_with_the_next_result(
+async def test_toolboxes_that_came_and_went_meanwhile_are_reported_with_the_next_result(
     shared: Shared, tmp_path: Path, era: str
 ) -> None:
     shared.up()

@@ -151,7 +151,7 @@ async def test_a_first_sign_in_is_not_stored_in_the_clear_because_the_keychain_i
         ('{"mcp-workbench/master-key": "nonsense"}', "is not a key of the workbench"),
     ],
 )
-async def test_another_key_is_told_apart_from_a_damaged_file(tmp_path: Path, keys: str, words: str) -> None:
+async def test_another_key_is_distinguished_from_a_damaged_file(tmp_path: Path, keys: str, words: str) -> None:
     async with signed_in(tmp_path, keychain=True) as at:
         await at.log_in()
         before = content(tmp_path)

@@ -53,7 +53,7 @@ async def test_a_command_has_busy_processes_and_calls_beside_it_and_its_status_i
 
 
 @pytest.mark.usefixtures("enough")
-async def test_a_workload_that_goes_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_workload_that_goes_wrong_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "ECHO", "pid")
     command = [sys.executable, "-c", COMMAND, str(tmp_path), str(beside.BUSY_PROCESSES), "0"]
     status, workload = await run_beside(command)

@@ -129,7 +129,7 @@ async def test_errors_keep_their_code_message_and_data() -> None:
             await client.call_tool("no_such_tool")
 
 
-async def test_a_changed_list_is_told_in_both_eras() -> None:
+async def test_a_changed_list_is_reported_in_both_eras() -> None:
     async with RawClient.spawn(scripted_command()) as client:
         await client.initialize()
         client.stamp()

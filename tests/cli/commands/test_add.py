@@ -80,7 +80,7 @@ def test_without_a_configuration_one_is_made_and_the_tools_are_shown(home: Path)
 
 
 @pytest.mark.processes
-def test_a_server_that_does_not_work_is_added_and_said(home: Path) -> None:
+def test_a_server_that_does_not_work_is_added_and_reported(home: Path) -> None:
     done = shell("add", "broken", "--toolbox", "desk", "--", sys.executable, "-c", "raise SystemExit('no luck')")
     assert done.status == 1
     assert "no luck" in done.stdout and "mcp-workbench remove desk/broken" in done.stderr
@@ -448,7 +448,7 @@ def answering(*pieces: bytes, until: threading.Event | None = None) -> Iterator[
         (b"", "cannot be reached: Remote end closed connection"),
     ],
 )
-def test_an_answer_of_a_registry_that_is_none_is_said(home: Path, answer: bytes, why: str) -> None:
+def test_an_answer_of_a_registry_that_is_none_is_reported(home: Path, answer: bytes, why: str) -> None:
     with answering(answer) as registry:
         path = written(home, COMMENTED.replace("// mine", f'"registry": "{registry}",'))
         done = shell("add", "weather", "io.example/weather", "--toolbox", "web")
@@ -477,7 +477,7 @@ def test_without_network_the_error_says_so(home: Path) -> None:
     assert "hint: check the network, or pass a server.json" in done.stderr
 
 
-def test_words_behind_dashes_are_told_from_those_before() -> None:
+def test_words_behind_dashes_are_distinguished_from_those_before() -> None:
     assert parse(["a", "--", "b", "--c"], (), positionals=None).before_dashes == 1
     assert parse(["a", "b"], (), positionals=None).before_dashes is None
 

@@ -83,7 +83,7 @@ async def test_another_user_cannot_approve(folder: Path, monkeypatch: pytest.Mon
         socket.close()
 
 
-async def test_approval_is_refused_where_servers_cannot_be_told_apart(
+async def test_approval_is_refused_where_servers_cannot_be_distinguished(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = Waiting()

@@ -93,7 +93,7 @@ def test_lines_are_chosen(path: Path, monkeypatch: pytest.MonkeyPatch, options: 
     assert len(json.loads(done.stdout)) == count
 
 
-def test_nothing_that_matches_is_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_match_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no line matches" in command(monkeypatch, "audit", "--who", "eve", path).stderr
 
 
@@ -114,11 +114,13 @@ def test_missing_file_names_the_setting(
     "arguments",
     [("--since", "yesterday"), ("--lines", "few"), ("verify", "--expect", "7"), ("a", "b")],
 )
-def test_a_wrong_command_line_is_told(path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_is_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
     assert command(monkeypatch, "audit", *arguments, *(() if "a" in arguments else (path,))).status == 2
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = command(monkeypatch, "audit", tmp_path / "none")
     assert done.status == 1 and "cannot be read" in done.stderr
 

@@ -28,7 +28,7 @@ def without_times(text: str) -> str:
 
 
 @pytest.mark.requirement("cli.check")
-def test_a_right_configuration_is_said_to_be_and_nothing_is_started(tmp_path: Path) -> None:
+def test_a_valid_configuration_is_reported_and_nothing_is_started(tmp_path: Path) -> None:
     log = tmp_path / "log"
     config = write_config(tmp_path, {"one": {"a": scripted_entry("--log", log), "b": scripted_entry()}})
     assert run("check", config) == Done(0, f"{config}: valid, 1 toolbox with 2 servers\n", "")
@@ -39,7 +39,7 @@ def test_a_right_configuration_is_said_to_be_and_nothing_is_started(tmp_path: Pa
 
 
 @pytest.mark.requirement("errors.config", "cli.check")
-def test_everything_that_is_wrong_is_told_at_once_with_status_2(tmp_path: Path) -> None:
+def test_everything_that_is_wrong_is_reported_at_once_with_status_2(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"a": {"comand": "x"}, "b": {"command": "x", "timeout": -1}}})
     status, shown, complaints = run("check", "--connect", config)
     assert (status, shown) == (2, "")
@@ -83,7 +83,7 @@ def test_connecting_shows_every_server_and_ends_with_0_when_all_are_healthy(tmp_
     )
 
 
-def test_a_lock_without_its_file_is_told_and_nothing_is_called_healthy(tmp_path: Path) -> None:
+def test_a_lock_without_its_file_is_reported_and_nothing_is_called_healthy(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"one": {"a": scripted_entry("--tools", 2)}}, lock="enforce")
     missing = f"warning: there is no lock file yet: `{tmp_path / 'workbench.lock'}`; nothing is shown to clients\n"
     hint = "hint: `mcp-workbench team lock` creates it"
@@ -328,7 +328,7 @@ def test_warnings_about_combined_offers_are_in_json_too(tmp_path: Path, more: tu
 
 
 @pytest.mark.requirement("config.unresolved")
-def test_everything_that_servers_lack_is_said_at_once(tmp_path: Path) -> None:
+def test_everything_that_servers_lack_is_reported_at_once(tmp_path: Path) -> None:
     lacks = {"command": "true", "env": {"A": "${NOT_SET_HERE}", "B": "${file:gone}"}}
     other = {"url": "http://127.0.0.1:1/mcp", "headers": {"X": "${file:gone-too}", "Y": "${NOT_SET_EITHER}"}}
     config = write_config(tmp_path, {"box": {"lacks": lacks, "other": other}})

@@ -46,7 +46,9 @@ def test_a_machine_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.processes
-def test_everything_that_is_wrong_is_told_in_order_of_importance(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_is_wrong_is_reported_in_order_of_importance(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noisy = {"command": sys.executable, "args": ["-c", f"import sys; sys.argv[1:] = ['demo', 'clock']; {NOISY}"]}
     broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('no luck')"]}
     lacking = {"command": sys.executable, "env": {"A": "${NOT_SET_ANYWHERE}"}, "alwaysAllow": ["x"]}
@@ -107,7 +109,7 @@ def test_half_written_configuration_is_explained_and_the_rest_examined(
     assert second.startswith(f"  {under(home, own)}:2:29: $.mcpServers.c: ")
 
 
-def test_a_project_that_is_not_trusted_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_that_is_not_trusted_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(home, gone={"command": "npx"})
     write(home, "workbench-config.json", {"x": {"command": "x"}})
     done = command(monkeypatch, "doctor")
@@ -192,7 +194,7 @@ def test_a_hint_for_several_findings_is_shown_once_below_the_last(home: Path, mo
 
 
 @pytest.mark.processes
-def test_programs_of_agents_that_cannot_run_are_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_agents_that_cannot_run_are_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(home, clock=CLOCK)
     path.write_text(json.dumps({**json.loads(path.read_text()), "programs": True}))
     monkeypatch.setattr("mcp_workbench.programs.is_installed", lambda: False)
@@ -205,7 +207,7 @@ def test_programs_of_agents_that_cannot_run_are_told(home: Path, monkeypatch: py
 
 
 @pytest.mark.processes
-def test_a_lock_without_its_file_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_without_its_file_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(home, clock=CLOCK)
     path.write_text(json.dumps({**json.loads(path.read_text()), "lock": "enforce"}))
     done = command(monkeypatch, "doctor")

@@ -181,7 +181,9 @@ def test_a_prompt_without_its_toolbox_or_server_is_refused_with_its_path(
 
 
 @pytest.mark.parametrize("kind", ["prompt", "resource"])
-def test_that_there_is_nothing_to_list_is_said(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_that_there_is_nothing_to_list_is_reported(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = write_config(tmp_path, {"desk": {"clock": demo("clock")}})
     assert run(kind, "--config", config) == 0
     assert capsys.readouterr() == ("", f"note: no server has {kind}s\n")
@@ -201,7 +203,7 @@ def test_a_server_in_no_file_is_asked_by_its_command(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.startswith("- 1: Groceries")
 
 
-def test_a_server_that_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_cannot_be_reached_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("prompt", "--", "no-such-program", "x") == 1
     assert "command `no-such-program` was not found on PATH" in capsys.readouterr().err
     assert run("call", "http://127.0.0.1:9/mcp", "tool") == 1

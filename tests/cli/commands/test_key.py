@@ -77,7 +77,7 @@ def test_a_wrong_command_line(
     assert done.status == 2 and said in done.stderr and done.stdout == ""
 
 
-def test_a_name_that_cannot_be_one_is_said(keys: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_cannot_be_one_is_reported(keys: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     done = command(monkeypatch, "key", "create", "default")
     assert done.status == 1 and "cannot be the name of a key" in done.stderr
 
@@ -87,7 +87,7 @@ def test_without_a_home_there_is_nowhere_to_keep_keys(monkeypatch: pytest.Monkey
     assert "there is no home folder" in command(monkeypatch, "key", "list").stderr
 
 
-async def test_previous_holder_of_a_name_is_told_with_their_sign_ins(
+async def test_sign_ins_of_the_previous_holder_are_reported(
     keys: KeyFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

@@ -187,13 +187,13 @@ def test_failing_server_keeps_its_lock_entries(rig: Rig) -> None:
         (("accept", "fils"), "did you mean `files`?"),
     ],
 )
-def test_a_wrong_command_line_is_told(rig: Rig, arguments: tuple[str, ...], text: str) -> None:
+def test_a_wrong_command_line_is_reported(rig: Rig, arguments: tuple[str, ...], text: str) -> None:
     rig.run()
     done = rig.run(*arguments)
     assert done.status == 2 and text in done.stderr
 
 
-def test_an_item_that_does_not_differ_is_told(rig: Rig) -> None:
+def test_an_item_that_does_not_differ_is_reported(rig: Rig) -> None:
     rig.run()
     done = rig.run("accept", "files/read")
     assert done.status == 2 and "`files/read` has not changed since it was locked, or does not exist" in done.stderr
@@ -204,7 +204,9 @@ def test_an_item_that_does_not_differ_is_told(rig: Rig) -> None:
     ("content", "text"),
     [(None, "there is no lock file yet: `"), ("<<<<<<< a\n", "has conflict marks in line 1"), ("{", "is damaged")],
 )
-def test_a_lock_that_cannot_be_used_is_told_and_can_be_written_again(rig: Rig, content: str | None, text: str) -> None:
+def test_a_lock_that_cannot_be_used_is_reported_and_can_be_written_again(
+    rig: Rig, content: str | None, text: str
+) -> None:
     if content is not None:
         rig.lock.write_text(content)
     for action in ("diff", "accept"):

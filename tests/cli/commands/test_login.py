@@ -200,7 +200,7 @@ async def test_request_beyond_the_limit_is_refused_with_a_reason(tmp_path: Path)
         assert (status, "already has a token in `headers`" in said) == (2, True)
 
 
-async def test_a_callback_port_that_is_taken_is_said(tmp_path: Path) -> None:
+async def test_a_callback_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     async with sign_in_setup(tmp_path) as at:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]

@@ -59,7 +59,7 @@ def test_rotated_log_is_printed_first(log: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["git", "box/git"])
-def test_a_server_is_told_from_those_with_a_longer_name(log: Path, name: str) -> None:
+def test_a_server_is_distinguished_from_those_with_a_longer_name(log: Path, name: str) -> None:
     assert run("logs", name).stdout.splitlines() == [LINES[1], LINES[3]]
 
 

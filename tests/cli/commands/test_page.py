@@ -84,7 +84,7 @@ def test_without_a_workbench_there_is_no_page(monkeypatch: pytest.MonkeyPatch, a
     assert done.status == 2 and "no workbench is running" in done.stderr
 
 
-def test_why_it_opened_no_page_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_it_opened_no_page_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask(pid: int, port: int, connect: object) -> Any:
         return {"error": "its configuration says no"}
 

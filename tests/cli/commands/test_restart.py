@@ -13,7 +13,7 @@ from tests.cli.in_process import command
 
 
 @pytest.mark.parametrize(("version", "is_said"), [(full_version(), False), ("0.0.1", True)])
-def test_another_version_that_was_started_by_a_client_is_said(
+def test_another_version_that_was_started_by_a_client_is_reported(
     monkeypatch: pytest.MonkeyPatch, version: str, is_said: bool
 ) -> None:
     async def running() -> list[dict[str, Any]]:

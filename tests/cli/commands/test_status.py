@@ -51,7 +51,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_where_none_is_running_that_is_said(tmp_path: Path) -> None:
+def test_where_none_is_running_that_is_reported(tmp_path: Path) -> None:
     done = run("status", env={"XDG_RUNTIME_DIR": str(tmp_path)})
     assert done == Done(0, "No workbench is running.\n", "")
     assert run("status", "--json", env={"XDG_RUNTIME_DIR": str(tmp_path)}).stdout == "[]\n"

@@ -90,7 +90,7 @@ def test_cost_of_a_flat_file_is_reported(tmp_path: Path, plain: bool, way: str) 
     assert checked.stderr == ""
 
 
-def test_with_the_face_auto_clients_that_defer_are_told_apart(tmp_path: Path) -> None:
+def test_with_the_face_auto_clients_that_defer_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "auto.json"
     box = {"description": "Many.", "mcpServers": {"many": scripted_entry("--tools", 40)}}
     path.write_text(json.dumps({"face": "auto", "toolboxes": {"box": box}}))
@@ -115,7 +115,7 @@ def test_on_a_narrow_terminal_no_number_is_broken(tmp_path: Path) -> None:
         assert row.split() == [*(f"{number:,}" for number in numbers), box["opened"]["form"]]
 
 
-def test_a_server_that_fails_is_told_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_a_server_that_fails_is_reported_and_the_others_are_counted(tmp_path: Path) -> None:
     boxes = {"desk": {"good": scripted_entry("--tools", 2), "bad": scripted_entry("--exit-at-start", 3)}}
     status, shown, complaints = run("tokens", "--connect", write_config(tmp_path, boxes))
     assert status == 1

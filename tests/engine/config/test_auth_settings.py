@@ -105,7 +105,7 @@ def test_identity_forwarded_to_servers() -> None:
         ({"server": {"forwardIdentity": "yes"}}, "expected `true`, or an object"),
     ],
 )
-def test_mistakes_are_told(settings: dict[str, Any], said: str) -> None:
+def test_every_kind_of_mistake_is_reported(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigProblems) as raised:
         loaded(**settings)
     assert said in str(raised.value)

@@ -150,7 +150,7 @@ def test_a_record_that_is_damaged_or_not_ours_vouches_for_nothing(project: Path,
         commands()
 
 
-def test_where_nothing_can_be_remembered_it_is_said(project: Path, tmp_path: Path) -> None:
+def test_where_nothing_can_be_remembered_it_is_reported(project: Path, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("in the way")
     with pytest.raises(ConfigError, match="trust cannot be recorded in"):
         trust.trust(NAME, project.read_bytes())

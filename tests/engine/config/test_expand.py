@@ -79,7 +79,7 @@ def test_the_hint_for_a_missing_secret_is_to_store_it() -> None:
 
 
 @pytest.mark.requirement("config.variables")
-def test_every_missing_variable_of_a_string_is_told_with_the_nearest_that_is_set() -> None:
+def test_every_missing_variable_of_a_string_is_reported_with_the_nearest_that_is_set() -> None:
     faults = expand("${NAMES} ${GONE}", ENVIRON).faults
     assert [fault.suggestions for fault in faults] == [("NAME",), ()]
 

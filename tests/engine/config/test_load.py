@@ -80,7 +80,7 @@ def test_a_good_file_without_comments_never_meets_the_slow_reader(monkeypatch: p
         (b"x" * (MAX_CONFIG_BYTES + 1), "is larger than 16 MiB"),
     ],
 )
-def test_a_file_that_is_no_text_is_told_as_such(
+def test_a_file_that_is_no_text_is_reported_as_such(
     content: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,7 +90,7 @@ def test_a_file_that_is_no_text_is_told_as_such(
     assert words in str(caught.value)
 
 
-def test_a_file_that_cannot_be_opened_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigProblems, match="does not exist"):
         load(str(tmp_path / "gone.json"), {})
     with pytest.raises(ConfigProblems, match="is a folder"):
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_opened_is_told_with_the_reason(tmp_path: Path) ->
         load(str(tmp_path / "loop.json"), {})
 
 
-def test_a_file_without_permission_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / FILE
     path.write_text(json.dumps(GOOD))
     path.chmod(0)
@@ -116,7 +116,7 @@ def test_a_file_without_permission_is_told_as_such(tmp_path: Path, monkeypatch: 
         load(str(path), {})
 
 
-def test_syntax_and_meaning_are_told_together_in_the_order_of_the_file() -> None:
+def test_syntax_and_meaning_are_reported_together_in_the_order_of_the_file() -> None:
     text = """{
   "toolboxes": {
     "dev": {

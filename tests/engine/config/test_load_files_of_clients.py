@@ -165,7 +165,7 @@ def test_other_files_with_that_key_get_the_hint_that_fits_them() -> None:
     assert "there are servers at $.mcp.servers" in str(problems_of({"mcp": {"servers": {"a": {"command": "x"}}}}))
 
 
-def test_keys_that_one_may_count_on_and_that_do_nothing_here_are_told() -> None:
+def test_keys_that_one_may_count_on_and_that_do_nothing_here_are_reported() -> None:
     config = parsed(
         {
             "mcpServers": {

@@ -48,7 +48,7 @@ def test_without_a_policy_there_are_no_rules() -> None:
     assert read().limits == ()
 
 
-def test_every_mistake_is_told() -> None:
+def test_every_mistake_is_reported() -> None:
     written = [
         {"who": "alice", "then": "allow"},
         {"tools": [], "then": "alow"},
@@ -117,5 +117,5 @@ def test_limits_are_read() -> None:
         ("none", "$.limits[0]: found `none`"),
     ],
 )
-def test_mistakes_in_limits_are_told(limit: object, where: str) -> None:
+def test_mistakes_in_limits_are_reported(limit: object, where: str) -> None:
     assert mistakes(limits=[limit]) == [where]

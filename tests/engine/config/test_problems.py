@@ -148,13 +148,13 @@ SERVERS = [
 
 @pytest.mark.requirement("config.names")
 @pytest.mark.parametrize(("text", "line", "path", "words"), FILES)
-def test_a_broken_file_is_told_with_line_and_path(text: str, line: int, path: str, words: str) -> None:
+def test_a_broken_file_is_reported_with_line_and_path(text: str, line: int, path: str, words: str) -> None:
     problem = _the_problem(text, path, words)
     assert problem == line
 
 
 @pytest.mark.parametrize(("server", "below", "words"), SERVERS)
-def test_a_broken_server_is_told_with_line_and_path(server: str, below: str, words: str) -> None:
+def test_a_broken_server_is_reported_with_line_and_path(server: str, below: str, words: str) -> None:
     line = _the_problem(TOOLBOX % server, FS + below, words)
     assert line == (5 if words.startswith("found neither") else 6)
 
@@ -179,7 +179,7 @@ def test_a_single_mistake_is_a_single_problem() -> None:
 
 
 @pytest.mark.requirement("errors.config")
-def test_all_problems_of_all_servers_are_told_at_once() -> None:
+def test_all_problems_of_all_servers_are_reported_at_once() -> None:
     servers = {
         f"s{number}": json.loads(text) for number, (text, *_) in enumerate(SERVERS) if "more than once" not in _[1]
     }

@@ -118,7 +118,7 @@ def test_the_folder_of_our_sockets_cannot_be_written(monkeypatch: pytest.MonkeyP
     assert problem.found == "`/run/user/7/mcp-workbench-7` is where the workbench has its sockets"
 
 
-def test_vs_codes_own_rules_are_ignored_and_said_so() -> None:
+def test_vs_codes_own_rules_are_ignored_and_reported() -> None:
     rules = {"filesystem": {"allowWrite": ["."]}, "network": {"allowedDomains": ["x.org"]}}
     config = parsed({"servers": {"a": {"command": "a"}, "b": {"command": "b", "sandbox": rules}}})
     assert config.toolboxes["default"].servers["b"].sandbox is None

@@ -171,7 +171,7 @@ def test_a_server_that_failed_too_often_rests_until_its_first_failure_is_a_minut
     assert policy.rest(59.9) == policy.rest(70.0) == 1.0, "at least a second, and never less than none"
 
 
-def test_a_shortage_is_told_from_a_bug_of_ours() -> None:
+def test_a_shortage_is_distinguished_from_a_bug_of_ours() -> None:
     shortage, bug = unexpected(MemoryError()), unexpected(KeyError("a"))
     assert (shortage.message, shortage.hint) == (
         f"the server cannot be used: {NO_MEMORY}",

@@ -136,7 +136,7 @@ def test_a_schema_with_mistakes_of_its_own_never_stops_a_call(broken: dict[str, 
     assert check({"a": "x"}, {"properties": {"a": broken}}).problems == ()
 
 
-def test_only_the_first_problems_are_told() -> None:
+def test_only_the_first_problems_are_reported() -> None:
     assert len(check(dict.fromkeys(map(str, range(100)), 1), ISSUE).problems) == 8
 
 

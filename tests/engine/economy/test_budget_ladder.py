@@ -168,7 +168,7 @@ def test_a_token_is_four_bytes() -> None:
     assert [tokens(text) for text in ("", "a", "abcd", "abcde", "ä")] == [0, 1, 1, 2, 1]
 
 
-def test_arguments_that_most_tools_share_are_said_once() -> None:
+def test_arguments_that_most_tools_share_are_written_once() -> None:
     common = {"subscription": {"type": "string"}, "tenant": {"type": "string"}, "retries": {"type": "integer"}}
     tools = [
         tool(f"t{number}", "Does it.", inputSchema={"properties": {f"own{number}": {"type": "string"}, **common}})

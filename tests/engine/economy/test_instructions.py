@@ -73,7 +73,7 @@ def test_where_room_is_scarce_it_goes_to_words() -> None:
     assert scarce.startswith(f"{HOW_IN_SHORT}\n\nToolboxes:\nbox-0: database") and "\n- " not in scarce
 
 
-def test_words_of_the_description_are_said_once_and_not_lost_where_it_is_left_out() -> None:
+def test_words_of_the_description_are_written_once_and_not_lost_where_it_is_left_out() -> None:
     box = Box("dev", "Databases and what is in them.", 12, ("database", "query"))
     assert introduced([box], 500).endswith("- dev (12 tools): Databases and what is in them. [query]")
     assert introduced([box], 34).endswith("\ndev: database query")

@@ -56,7 +56,7 @@ def test_the_same_tool_in_two_toolboxes_takes_one_place() -> None:
     assert "a/files/read() (same: b/files/read, c/files/read, d/files/read and 1 more)" in made.text
 
 
-def test_an_incomplete_signature_is_told() -> None:
+def test_an_incomplete_signature_is_reported() -> None:
     wide = tool("wide", inputSchema=schema(*(f"argument_{number}" for number in range(100))))
     made = answer([wide], matched=1, siblings={})
     assert made.incomplete == (wide,)
@@ -75,7 +75,7 @@ def test_long_signatures_are_cut_those_of_the_first_three_later() -> None:
     assert "dev/files/c(argument_c_0: string, " in made.text
 
 
-def test_arguments_that_most_of_the_shown_tools_share_are_said_once() -> None:
+def test_arguments_that_most_of_the_shown_tools_share_are_written_once() -> None:
     common = {"subscription": {"type": "string"}, "tenant": {"type": "string"}}
     tools = [tool(f"t{number}", inputSchema={"properties": common}) for number in range(4)]
     other = tool("alone", server="other", inputSchema={"properties": common})
@@ -85,7 +85,7 @@ def test_arguments_that_most_of_the_shown_tools_share_are_said_once() -> None:
     assert "\ndev/other/alone(subscription?: string, tenant?: string)\n" in text
 
 
-def test_weak_matches_are_said_to_be_weak_and_fill_no_places() -> None:
+def test_weak_matches_are_reported_as_weak_and_fill_no_places() -> None:
     weak = {each.path for each in RANKED}
     made = answer(RANKED, matched=40, siblings={}, weak=weak)
     assert made.text.split("\n")[1].startswith("Weak matches: ")

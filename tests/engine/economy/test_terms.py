@@ -72,7 +72,7 @@ def test_spelt_gives_the_word_that_a_term_came_from() -> None:
     assert spelt("listRepositories") == [("list", "list"), (stem("repositories"), "repositories")]
 
 
-def test_a_pair_is_told_from_a_word() -> None:
+def test_a_pair_is_distinguished_from_a_word() -> None:
     assert is_pair("搜索")
     assert not is_pair("go")
     assert not is_pair("查")

@@ -440,7 +440,7 @@ def test_the_links_of_a_result_with_very_many_blocks_are_those_of_the_first() ->
         assert [each["type"] for each in head["content"]] == ["text", *["resource_link"] * links]
 
 
-def test_a_value_that_is_too_large_for_select_is_said_to_be() -> None:
+def test_a_value_that_is_too_large_for_select_is_reported() -> None:
     stored = b'{"content":[],"structuredContent":[' + b"[]," * 500_000 + b"1]}"
     with pytest.raises(ValueError, match="this large"):
         kept._piece(stored, kept.ReadOn(select="0"), 300)

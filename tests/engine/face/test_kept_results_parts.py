@@ -55,7 +55,7 @@ async def test_select_reads_csv_and_json_lines_as_records(
         assert float(piece.partition("\n")[2]) == float(found)
 
 
-async def test_the_shape_of_a_table_is_told(tmp_path: Path) -> None:
+async def test_the_shape_of_a_table_is_reported(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(text(CITIES))) as seen:
         head, _ = await kept_uri(seen, max_tokens=300)
         assert "Shape: 1,000 × {name: string, city: string, amount: string}" in head

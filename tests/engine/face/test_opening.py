@@ -290,7 +290,7 @@ async def test_named_tools_come_with_their_whole_schema(tmp_path: Path, argument
         assert shown == {"toolbox_name": "dev", "source_server": "files", **READ}
 
 
-async def test_a_wrong_name_is_told_with_the_nearest_and_the_right_ones_are_shown(tmp_path: Path) -> None:
+async def test_a_wrong_name_is_reported_with_the_nearest_and_the_right_ones_are_shown(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, {"dev": {"files": FILES}}) as seen:
         content = (await seen.open(tools=["dev/files/read_file", "dev/files/wriet_file"]))["structuredContent"]
         assert [each["name"] for each in content["tools"]] == ["read_file"]

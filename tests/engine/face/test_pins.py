@@ -119,7 +119,7 @@ async def test_a_pin_that_names_with_slashes_make_ambiguous_is_reported_and_not_
         assert "`dev/one/two/get` can be split in several ways" in caplog.text
 
 
-async def test_a_change_of_a_pinned_tool_is_told_and_one_of_another_server_is_not(tmp_path: Path) -> None:
+async def test_a_change_of_a_pinned_tool_is_reported_and_one_of_another_server_is_not(tmp_path: Path) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every, pin=["github/issues/create_issue"]) as seen:
         await listed(seen)

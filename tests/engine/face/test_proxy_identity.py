@@ -129,7 +129,7 @@ async def test_a_server_without_its_tool_is_answered_with_its_tools_a_few_of_the
 
 
 @pytest.mark.requirement("proxy.identity")
-async def test_candidates_that_no_server_has_listed_yet_are_said_to_be_unknown(tmp_path: Path) -> None:
+async def test_candidates_that_no_server_has_listed_yet_are_reported_as_unknown(tmp_path: Path) -> None:
     every = boxes()
     async with workbench_with(tmp_path, every) as seen:
         text = text_of(await seen.use({"server": "db", "tool": "drop_table"}))

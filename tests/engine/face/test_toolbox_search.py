@@ -148,7 +148,7 @@ async def test_a_tool_of_the_answer_can_be_used_as_it_is_written(tmp_path: Path)
 # servers that fail
 
 
-async def test_a_server_that_fails_is_told_and_the_others_are_searched(tmp_path: Path) -> None:
+async def test_a_server_that_fails_is_reported_and_the_others_are_searched(tmp_path: Path) -> None:
     every = boxes()
     every["dev"]["git"].failing = "no licence found"
     async with workbench_with(tmp_path, every) as seen:
@@ -179,7 +179,7 @@ async def searched_until_patience_ends(
     return text_of(await call.result())
 
 
-async def test_a_slow_server_does_not_hold_up_a_search_and_is_said_to_be_starting(tmp_path: Path) -> None:
+async def test_a_slow_server_does_not_hold_up_a_search_and_is_reported_as_starting(tmp_path: Path) -> None:
     clock = Clock()
     every = boxes()
     every["home"]["weather"].gate = asyncio.Event()

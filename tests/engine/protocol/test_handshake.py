@@ -162,7 +162,7 @@ async def test_a_server_that_dies_of_the_probe_is_reported_as_gone() -> None:
         await Server(discover=ServerGone("died")).handshake()
 
 
-async def test_a_server_of_a_future_that_we_do_not_know_is_told_apart() -> None:
+async def test_a_server_of_a_future_that_we_do_not_know_is_distinguished() -> None:
     with pytest.raises(DownstreamError, match="speaks only MCP 2031-01-01") as caught:
         await Server(discover=refusal(-32022, {"supported": ["2031-01-01"]})).handshake()
     assert caught.value.hint and "update" in caught.value.hint

@@ -36,7 +36,7 @@ def refusal() -> DownstreamError:
     return raised.value
 
 
-def test_without_it_the_server_is_not_started_and_how_to_install_it_is_said(programs: Path) -> None:
+def test_without_it_the_server_is_not_started_and_how_to_install_it_is_reported(programs: Path) -> None:
     assert why_not() == "bwrap is not installed"
     put(programs, "", mode=0o644)
     assert why_not() == "bwrap is not installed", "it cannot be executed"
@@ -50,7 +50,7 @@ def test_one_that_hangs_is_given_up_and_ended(programs: Path) -> None:
         os.kill(int((programs / "pid").read_text()), 0)
 
 
-def test_where_users_may_not_have_namespaces_the_remedy_is_said(programs: Path) -> None:
+def test_where_users_may_not_have_namespaces_the_remedy_is_reported(programs: Path) -> None:
     put(programs, f"echo debug >&2; echo '{NO_NAMESPACES}' >&2; exit 1")
     assert why_not() == NO_NAMESPACES
     refused = refusal()

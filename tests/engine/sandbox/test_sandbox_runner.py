@@ -121,7 +121,7 @@ def test_cancelling_kills_the_whole_group_and_starts_nothing_more(sandbox: Sandb
     assert shell(runner, sandbox, "exit 0") == (-1, "cancelled")
 
 
-def test_a_program_that_cannot_be_started_is_told_and_leaves_no_descriptor(
+def test_a_program_that_cannot_be_started_is_reported_and_leaves_no_descriptor(
     sandbox: Sandbox, table: ProcessTable
 ) -> None:
     runner = SandboxRunner(table)

@@ -48,7 +48,7 @@ def told(client: MemoryClient) -> list[Json]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_call_that_takes_long_is_said_to_be_under_way(bench: Bench, era: str) -> None:
+async def test_a_call_that_takes_long_is_reported_as_under_way(bench: Bench, era: str) -> None:
     async with bench.gateway(BOXES) as gateway, AsyncExitStack() as stack:
         waiting = await stack.enter_async_context(client_named(gateway, "opencode", era))
         # Codex counts its 300 s whatever it hears, and of others nothing is known.
@@ -87,7 +87,7 @@ async def test_own_progress_continues_from_that_of_the_server(bench: Bench) -> N
         await client.cancel(call)
 
 
-async def test_a_server_that_takes_long_to_start_is_said_to_be_awaited(bench: Bench) -> None:
+async def test_a_server_that_takes_long_to_start_is_reported_as_awaited(bench: Bench) -> None:
     async with bench.gateway(BOXES) as gateway, client_named(gateway, "opencode") as client:
         gate = gateway.close_gate("box/server")
         call = await client.start_tool(

@@ -209,7 +209,7 @@ async def test_100_megabytes_on_stderr_are_drained_and_hold_up_nothing(table: Pr
 
 
 @pytest.mark.parametrize("status", [0, 3, 255])
-async def test_the_exit_status_is_told_with_the_end(table: ProcessTable, status: int) -> None:
+async def test_the_exit_status_is_reported_with_the_end(table: ProcessTable, status: int) -> None:
     async with running(table, f"echo out; echo why >&2; exit {status}") as (link, recorder):
         assert await recorder.wait_closed() == f"the server exited with status {status}"
         assert recorder.messages == [b"out"]

@@ -81,7 +81,7 @@ async def test_a_message_beyond_the_limit_at_the_very_end_is_reported(rig: Rig) 
         assert [remains.size for remains in recorder.oversized] == [200_000]
 
 
-async def test_the_end_of_the_peer_is_told_once_after_all_it_said(rig: Rig) -> None:
+async def test_the_end_of_the_peer_is_reported_once_after_all_it_said(rig: Rig) -> None:
     async with rig.speaking(b"one\ntwo\r\nthree, unfinished") as (_, recorder):
         assert await recorder.wait_closed()
         assert recorder.messages == [b"one", b"two\r", b"three, unfinished"]
@@ -99,7 +99,7 @@ async def test_sending_to_a_peer_that_is_gone_never_raises_and_tells_nothing_twi
         assert len(recorder.closed) == 1
 
 
-async def test_a_peer_that_goes_while_much_is_unsent_is_told_once(rig: Rig) -> None:
+async def test_a_peer_that_goes_while_much_is_unsent_is_reported_once(rig: Rig) -> None:
     async with rig.speaking(b"bye\n") as (link, recorder):
         for _ in range(20):
             link.send(b"x" * MEBIBYTE)

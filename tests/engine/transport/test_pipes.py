@@ -161,7 +161,7 @@ async def test_a_peer_that_does_not_read_holds_up_nothing_and_loses_nothing() ->
     await pipe.close()
 
 
-async def test_draining_is_told_once_the_peer_has_caught_up() -> None:
+async def test_draining_is_reported_once_the_peer_has_caught_up() -> None:
     drained = asyncio.Event()
     pipe = Pipe(reading=False, on_drained=drained.set)
     pipe.writer.write(b"short")

@@ -77,7 +77,7 @@ def ignored_signals(pid: int) -> set[int]:
     return {number for number in range(1, 65) if mask & (1 << (number - 1))}
 
 
-def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
+def test_strays_are_distinguished_by_their_mark(table: ProcessTable) -> None:
     mine, other = table.mark(), table.mark()
     table.prepare()
     sleeper = ["sleep", "600"]
@@ -94,7 +94,7 @@ def test_strays_are_told_apart_by_their_mark(table: ProcessTable) -> None:
             process.wait()
 
 
-def test_strays_without_an_environment_are_told_apart_by_their_tag(table: ProcessTable) -> None:
+def test_strays_without_an_environment_are_distinguished_by_their_tag(table: ProcessTable) -> None:
     mine, other = table.mark(), table.mark()
     table.prepare()
     guardian = sole_guardian()

@@ -68,7 +68,7 @@ def test_the_folder_of_a_project_is_that_of_its_configuration() -> None:
     assert translated(written, "vscode").entry == {"command": "a"}
 
 
-def test_the_same_is_said_once() -> None:
+def test_equal_problems_are_written_once() -> None:
     assert (
         len(translated({"command": "a", "args": ["${workspaceFolder}", "${workspaceFolder}/b"]}, "vscode").remarks) == 1
     )

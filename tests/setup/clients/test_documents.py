@@ -85,7 +85,7 @@ def test_broken_toml_and_yaml_are_not_edited() -> None:
         (b"a: !!python/object:x {}\nextensions: 5", "something other than servers"),
     ],
 )
-def test_yaml_that_its_parser_stumbles_over_is_said_to_be_none(content: bytes, said: str) -> None:
+def test_yaml_that_its_parser_stumbles_over_is_reported_as_invalid(content: bytes, said: str) -> None:
     with pytest.raises(ConfigProblems, match=said):
         servers_in(content, GOOSE, "x")
 

@@ -34,6 +34,6 @@ def test_wrapper_becomes_an_address(entry: dict[str, Any], expected: dict[str, A
     assert unwrapped(entry)[0] == expected
 
 
-def test_options_that_mean_nothing_here_are_said() -> None:
+def test_options_that_mean_nothing_here_are_reported() -> None:
     remarks = unwrapped({"command": "mcp-remote", "args": ["https://x", "--auth-timeout", "5"]})[1]
     assert "`--auth-timeout` of mcp-remote is not carried over" in remarks

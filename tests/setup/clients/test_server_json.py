@@ -173,7 +173,7 @@ def test_a_package_brings_no_program_and_no_odd_variable_of_its_own(more: dict[s
         read(packages=[package("npm", "y", **more)])
 
 
-def test_ways_that_cannot_be_gone_are_said() -> None:
+def test_ways_that_cannot_be_gone_are_reported() -> None:
     server = read(
         packages=[package("mcpb", "https://x.example/x.mcpb"), package("npm", "y", transport={"type": "sse"})],
         remotes=[{"type": "http", "url": "https://x.example"}, {"type": "ws", "url": "wss://x.example"}],

@@ -245,7 +245,7 @@ def test_a_workbench_that_answers_pings_does_not_hang(rig: Rig, monkeypatch: pyt
     os.close(rig.client_out)
 
 
-def test_a_failure_is_told_between_two_lines_of_the_workbench(rig: Rig) -> None:
+def test_a_failure_is_reported_between_two_lines_of_the_workbench(rig: Rig) -> None:
     rig.beside(lambda: rig.write(HEAD + b"a" * 3 * LONGEST_FIRST + TAIL))
     rig.run_until_it_dies(LONGEST_FIRST)
     # Longer than the client's pipe, and than what is held back: it goes out in pieces, and the first one has to wait.

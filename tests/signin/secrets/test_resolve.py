@@ -282,7 +282,7 @@ async def test_a_look_tells_everything_that_is_missing(tmp_path: Path) -> None:
     assert any(f"`{tmp_path / 'fine'}` holds secrets and can be read by other users" in each for each in warnings)
 
 
-async def test_a_file_with_variables_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+async def test_a_file_with_variables_that_cannot_be_read_is_reported_once(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     settings = {"command": "x", "envFile": gone, "env": {"A": "${NOT_SET_ANYWHERE}", "B": f"${{file:{gone}}}"}}
     problems, _ = await look(server_of(settings), os.environ)

@@ -72,7 +72,7 @@ def test_half_a_surrogate_pair_is_written_out() -> None:
     assert _described('{"text":"a\\ud800b"}') == {"text": "a\\ud800b"}
 
 
-def test_arguments_that_cannot_be_read_are_said_to_be_unreadable() -> None:
+def test_arguments_that_cannot_be_read_are_reported_as_unreadable() -> None:
     assert _described("[" * 100_000 + "]" * 100_000) == UNREADABLE_ARGUMENTS
     assert _described("{oops}") == UNREADABLE_ARGUMENTS
     assert described_arguments(b'{"name":"run"', "redacted", Redactor(())) is None

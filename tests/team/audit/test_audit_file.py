@@ -138,7 +138,7 @@ def test_a_deleted_file_is_said_in_the_first_line_of_the_next(path: Path, file: 
 
 
 @pytest.mark.requirement("audit.disk")
-def test_a_replaced_file_is_put_aside_and_said(path: Path, file: AuditFile) -> None:
+def test_a_replaced_file_is_put_aside_and_reported(path: Path, file: AuditFile) -> None:
     write(file, 1)
     other = path.with_name("other")
     other.write_text("somebody else's\n")
@@ -158,7 +158,7 @@ def test_an_empty_file_in_its_place_is_used_as_logrotate_means_it(path: Path, fi
 
 
 @pytest.mark.requirement("audit.disk")
-def test_a_file_that_was_cut_is_said_and_goes_on(path: Path, file: AuditFile) -> None:
+def test_a_file_that_was_cut_is_reported_and_goes_on(path: Path, file: AuditFile) -> None:
     write(file, 1, 2, 3)
     os.truncate(path, path.stat().st_size - 20)
     write(file, 4)
@@ -169,7 +169,7 @@ def test_a_file_that_was_cut_is_said_and_goes_on(path: Path, file: AuditFile) ->
     assert any("line 3 is missing" in each for each in findings)
 
 
-def test_a_line_that_was_cut_off_by_a_crash_is_left_and_said(path: Path, file: AuditFile) -> None:
+def test_a_line_that_was_cut_off_by_a_crash_is_left_and_reported(path: Path, file: AuditFile) -> None:
     write(file, 1)
     with path.open("ab") as half:
         half.write(b'{"seq":2,"prev":"')
@@ -192,7 +192,7 @@ def test_lines_that_were_written_before_the_head_could_be_are_taken_over(path: P
     assert report.findings == [] and "lines 2 to 3 of" in report.notes[0] and "another program" in report.notes[0]
 
 
-def test_a_line_that_somebody_else_chained_to_the_last_one_is_said(path: Path, file: AuditFile) -> None:
+def test_a_line_that_somebody_else_chained_to_the_last_one_is_reported(path: Path, file: AuditFile) -> None:
     write(file, 1)
     last = path.read_bytes().rstrip(b"\n")
     with path.open("ab") as other:
@@ -212,7 +212,7 @@ def test_foreign_lines_are_reported(path: Path, file: AuditFile) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"nonsense", b'{"seq":1}'])
-def test_a_head_that_is_gone_or_changed_is_said(path: Path, file: AuditFile, content: bytes | None) -> None:
+def test_a_head_that_is_gone_or_changed_is_reported(path: Path, file: AuditFile, content: bytes | None) -> None:
     write(file, 1, 2)
     head = Path(f"{path}{HEAD_SUFFIX}")
     head.unlink() if content is None else head.write_bytes(content)

@@ -364,7 +364,7 @@ def test_lines_cost_one_call_of_ours_each_and_are_written_at_once(tmp_path: Path
         ("a.jsonl", "expected an object"),
     ],
 )
-def test_a_wrong_setting_is_told(tmp_path: Path, audit: Any, problem: str) -> None:
+def test_a_wrong_setting_is_reported(tmp_path: Path, audit: Any, problem: str) -> None:
     path = write(tmp_path, {"box": {"a": Server()}}, audit=audit)
     with pytest.raises(ConfigProblems) as caught:
         load(str(path), os.environ)

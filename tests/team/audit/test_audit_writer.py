@@ -82,7 +82,7 @@ def test_lines_that_found_no_room_are_counted_in_the_next(disk: Disk, caplog: py
 
 
 @pytest.mark.requirement("audit.disk")
-def test_a_full_disk_is_said_once_and_survived(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_reported_once_and_survived(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     disk.is_full = True
     writer = AuditWriter(disk, describe, "disk")
     for number in range(3):

@@ -146,7 +146,7 @@ async def test_a_cancelled_answer_does_not_disturb_the_check() -> None:
     await asyncio.gather(*provider.tasks)
 
 
-async def test_tokens_of_several_providers_are_told_apart() -> None:
+async def test_tokens_of_several_providers_are_distinguished() -> None:
     one, other = Provider(), Provider(issuer="https://other.example.com")
     for each in (one, other):
         each.clock.wall = time.time()

@@ -239,13 +239,13 @@ def test_without_a_folder_there_are_no_keys(folder: KeyFolder) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(KeyProblem, match="cannot be written"):
         KeyFolder(str(tmp_path / "keys")).create("alice")
 
 
-def test_a_file_in_place_of_the_folder_is_said(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("")
     with pytest.raises(KeyProblem):
         KeyFolder(str(tmp_path / "keys")).create("alice")

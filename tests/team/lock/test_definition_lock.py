@@ -124,7 +124,7 @@ async def test_so_it_is_in_the_other_faces(tmp_path: Path, server: Server, locke
     assert server.calls == []
 
 
-async def test_with_warn_it_is_said_and_nothing_else(
+async def test_with_warn_it_is_reported_and_nothing_else(
     tmp_path: Path, server: Server, locked: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.tools = [CHANGED]
@@ -552,7 +552,7 @@ async def test_problems_of_the_lock_file_do_not_name_hidden_items(tmp_path: Path
             assert "workbench.lock` is damaged" in stream.text(), "to our own user it is told"
 
 
-def test_a_difference_is_said_once_and_again_when_its_consequence_changes(
+def test_a_difference_is_reported_once_and_again_when_its_consequence_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     from mcp_workbench.engine.catalog.manifests import ManifestStore

@@ -105,7 +105,7 @@ def test_no_bytes_make_it_fail_in_another_way(body: bytes) -> None:
             pass
 
 
-def test_batches_are_told_apart_and_cut() -> None:
+def test_batches_are_distinguished_and_cut() -> None:
     assert is_batch(b'  \n[{"a":1}]') and not is_batch(b'{"a":[]}') and not is_batch(b"")
     assert split_batch(b'[{"a": 1}, 2]') == [b'{"a": 1}', b"2"]
 

@@ -96,7 +96,7 @@ async def test_the_certificate_at_the_end_of_a_tunnel_is_looked_at(
 
 
 @pytest.mark.parametrize("kind", ["closes", "is not TLS", "never answers CONNECT"])
-async def test_a_tunnel_that_leads_nowhere_is_told(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tunnel_that_leads_nowhere_is_reported(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def proxy(request: Request, reply: Reply) -> None:
         assert request.method == "CONNECT"
         if kind == "never answers CONNECT":

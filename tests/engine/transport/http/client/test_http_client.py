@@ -90,7 +90,7 @@ async def test_https_to_a_server_that_speaks_http() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x/mcp", "mcp", "http://", "http://[::1/mcp", "http://x:99999/"])
-async def test_an_address_that_is_none_is_said_to_be_none(url: str) -> None:
+async def test_an_address_that_is_none_is_reported_as_invalid(url: str) -> None:
     with pytest.raises(DownstreamError, match="`url`"):
         async with talking(url):
             pass

@@ -213,7 +213,9 @@ async def test_unverifiable_attempt_does_not_count_as_failure(caplog: pytest.Log
     assert not told and "was refused" not in caplog.text
 
 
-async def test_a_failure_is_told_with_its_address_and_counted_by_its_network(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_reported_with_its_address_and_counted_by_its_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("mcp_workbench.engine.transport.http.server.throttle.FAILED_AUTHENTICATION_DELAY", 0.01)
     addresses = iter(["2001:db8::1", "2001:db8::2"])
     monkeypatch.setattr(

@@ -133,7 +133,7 @@ async def test_client_certificate_names_the_peer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", ["server.pem", "server.key", "client.pem"])
 @pytest.mark.parametrize("content", [None, "", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-def test_files_that_cannot_be_used_are_said(tmp_path: Path, broken: str, content: str | None) -> None:
+def test_files_that_cannot_be_used_are_reported(tmp_path: Path, broken: str, content: str | None) -> None:
     files = certificate(tmp_path, "first")
     client = certificate(tmp_path, "proxy", "client")[0]
     if content is None:
@@ -144,7 +144,7 @@ def test_files_that_cannot_be_used_are_said(tmp_path: Path, broken: str, content
         TlsCertificate(str(files[0]), str(files[1]), str(client))
 
 
-def test_a_key_of_another_certificate_and_one_with_a_passphrase_are_said(tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_and_one_with_a_passphrase_are_reported(tmp_path: Path) -> None:
     first, other = certificate(tmp_path, "first"), certificate(tmp_path, "other", "other")
     with pytest.raises(ConfigError, match="cannot be used"):
         TlsCertificate(str(first[0]), str(other[1]))
