@@ -366,7 +366,7 @@ MAY_TELL_THE_TIME = {
     "app/metrics_page.py": "tells monitoring since when it counts",
     "app/page_serving.py": "the age of a file, which outlives this process",
     "app/page_workbench.py": "tells people when something happened",
-    "seeing/page/shown_calls.py": "tells people when a call was made",
+    "engine/observe/shown_calls.py": "tells people when a call was made",
     "app/use_memory.py": "the day on which something was learned, which outlives this process",
     "setup/client_changes.py": "when a backup was made, which outlives this process",
     "signin/dpop.py": "when a proof was signed, for the clock of whoever reads it",

@@ -87,7 +87,7 @@ class Watching:
         self._count_calls = count_calls
         self._stop_counting = stop_counting
         self._figures: CallFigures | None = None
-        self._recent = RecentCalls()
+        self._recent = RecentCalls(redact)
         self._tail: LogTail | None = None
         # Of the server that was asked for last, and when.
         self._day: tuple[Label, float, dict[str, float | None]] | None = None
@@ -129,7 +129,7 @@ class Watching:
     def _begin_to_look(self) -> None:
         self._lookers += 1
         if self._lookers == 1:
-            self._recent = RecentCalls()
+            self._recent = RecentCalls(self._redact)
             self._figures = self._count_calls()
             self._stop_collecting = self._figures.collect(self._recent.ended)
 
@@ -228,7 +228,7 @@ class Watching:
             # Calls and errors of quarters of an hour, by their number (`day_ring.OUTLINE_STEP_SECONDS`).
             "day": {"/".join(label): outline for label, outline in figures.outlines().items()},
             "processes": processes,
-            "lastCalls": self._recent.calls(self._redact),
+            "lastCalls": self._recent.calls(),
             "running": [each.as_json() for each in figures.running()[:MAX_RUNNING_SHOWN] if each.server],
         }
 

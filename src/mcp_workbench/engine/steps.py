@@ -595,15 +595,12 @@ class UncheckedPassage(Struct, eq=False, gc=False):
             log.exception("a step around requests failed; please report this")
 
 
-class Introducer(Protocol):
+class CountedSession(Protocol):
     """The client of a request."""
 
     @property
     def peer(self) -> str:
         """Its address."""
-
-    def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
-        """The `clientInfo` as JSON, and the address of the client, of a request with this `_meta`."""
 
 
 class CountedCaller(Protocol):
@@ -667,14 +664,17 @@ class CountedCall(Protocol):
         """Whether it is known that its result does not say that the tool failed."""
 
     @property
-    def introduction(self) -> tuple[bytes, str]:
-        """The `clientInfo` as JSON, and the address of the client."""
+    def client_info(self) -> bytes:
+        """The `clientInfo` as JSON."""
+
+    @property
+    def session(self) -> CountedSession: ...
 
     @property
     def caller(self) -> CountedCaller: ...
 
 
-class CountedPassage(Struct, eq=False):
+class CountedPassage(Struct, eq=False, gc=False):
     """The same if requests are only counted, and this one waits, fails, is cancelled or watched: nothing is described
     before somebody looks."""
 
@@ -683,10 +683,10 @@ class CountedPassage(Struct, eq=False):
     method: str
     item: str
     body: Body
-    client: Introducer
     caller: CountedCaller
+    client_info: bytes
+    peer: str
     meta: Raw | None
-    has_handshake: bool
     arrived: float
     # As in `UncheckedPassage`.
     sent: float | None = None
@@ -701,17 +701,16 @@ class CountedPassage(Struct, eq=False):
 
     @property
     def origin(self) -> GuardedRequest:
-        info, peer = self.client.introduction_of(self.meta, has_handshake=self.has_handshake)
         return GuardedRequest(
             principal=self.caller.principal,
-            client=info,
+            client=self.client_info,
             session=max(self.caller.client, 0),
             method=self.method,
             toolbox=self.entry.toolbox,
             server=self.entry.name,
             item=self.item,
             body=b"",
-            peer=peer,
+            peer=self.peer,
         )
 
     def end(self, kind: EndKind, *payload: Part) -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, lists, sampled_from
-from msgspec import Raw
 
 from mcp_workbench.engine.downstream.sharing import Caller
 from mcp_workbench.engine.observe.call_figures import (
@@ -168,18 +167,10 @@ class NamedServer(NamedTuple):
 SERVER = NamedServer("box", "s")
 
 
-class Introduced:
-    """A client that says who it is."""
-
-    peer = "stdio"
-
-    def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
-        return b'{"name":"an editor"}', "stdio" if has_handshake else "elsewhere"
-
-
 def counted(figures: CallFigures, item: str = "tool", method: str = "tools/call") -> CountedPassage:
     caller = Caller("ann", "legacy", client=-3)
-    return CountedPassage(figures, SERVER, method, item, b"{", Introduced(), caller, None, True, monotonic())
+    info = b'{"name":"an editor"}'
+    return CountedPassage(figures, SERVER, method, item, b"{", caller, info, "stdio", None, monotonic())
 
 
 def test_calls_that_are_only_counted_end_in_the_same_ways() -> None:
@@ -201,7 +192,7 @@ def test_calls_that_are_only_counted_end_in_the_same_ways() -> None:
     ]  # fmt: skip
 
 
-def test_caller_of_a_counted_call_is_resolved_on_demand() -> None:
+def test_the_caller_of_a_counted_call_is_known() -> None:
     figures = CallFigures()
     figures.begin(passage := counted(figures))
     (call,) = figures.running()

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.json import decode, encode
+
 from mcp_workbench.engine.observe.call_figures import CallFigures
 from mcp_workbench.engine.observe.recent_calls import MAX_RECENT_CALLS, MAX_UNSEEN_CALLS, RecentCalls
 from mcp_workbench.engine.steps import EndKind, UncheckedPassage
@@ -11,32 +16,37 @@ from tests.engine.observe.test_call_figures import OK, origin
 class Observed:
     """Figures whose calls `top` is shown."""
 
-    def __init__(self) -> None:
-        self.figures, self.recent = CallFigures(), RecentCalls()
+    def __init__(self, redact: Callable[[str], str] = str) -> None:
+        self.figures, self.recent = CallFigures(), RecentCalls(redact)
         self.figures.collect(self.recent.ended)
 
     def call(self, item: str, server: str = "s", kind: EndKind = "result", payload: bytes = OK) -> None:
         request = origin(item, server=server)
         UncheckedPassage(None, self.figures, request, b"x" * 1000, None, 1.0).end(kind, payload)
 
+    def shown(self) -> list[dict[str, Any]]:
+        """As `top` gets them."""
+        found: list[dict[str, Any]] = decode(encode(self.recent.calls()))
+        return found
+
 
 def test_calls_are_recorded_with_caller_and_failure() -> None:
-    observed = Observed()
+    observed = Observed(lambda text: text.replace("secret", "***"))
     observed.call("one")
     observed.call("to all servers", server="")
     observed.call(f"memo://a/ghp_{'a' * 36}", kind="error", payload=b'{"code":5,"message":"no such key: secret"}')
-    first, second = observed.recent.calls(lambda text: text.replace("secret", "***"))
-    assert (first["item"], first["client"], first["end"], first["reason"]) == ("one", "an editor", "ok", "")
+    first, second = observed.shown()
+    assert (first["item"], first["client"], first["end"], "reason" in first) == ("one", "an editor", "ok", False)
     assert first["seconds"] > 0 and first["bytesIn"] == 1001
     assert second["reason"] == "no such key: ***" and second["errorCode"] == 5 and "ghp_a" not in second["item"]
-    assert [each["id"] for each in observed.recent.calls(str)] == [first["id"], second["id"]]
+    assert [each["id"] for each in observed.shown()] == [first["id"], second["id"]]
 
 
 def test_only_recent_calls_are_kept_without_their_contents() -> None:
     observed = Observed()
     for number in range(calls := MAX_UNSEEN_CALLS + 10):
         observed.call(str(number))
-    found = observed.recent.calls(str)
+    found = observed.shown()
     assert [each["item"] for each in found] == [str(number) for number in range(calls - MAX_RECENT_CALLS, calls)]
     assert "x" * 100 not in str(found) and not observed.recent.ended.take()
 
@@ -46,4 +56,4 @@ def test_requests_to_all_servers_displace_no_calls() -> None:
     observed.call("one")
     for _ in range(MAX_RECENT_CALLS + 10):
         observed.call("level", server="")
-    assert [each["item"] for each in observed.recent.calls(str)] == ["one"]
+    assert [each["item"] for each in observed.shown()] == ["one"]

@@ -242,7 +242,7 @@ class Call:
     progress_token: Raw | None = None
     meta: Raw | None = None
     revision = LEGACY
-    introduction = (b"{}", "")
+    client_info, introduction = b"{}", (b"{}", "")
 
     def __init__(self, face: Face, method: str = "tools/call", number: int = SHARED) -> None:
         self.method = method

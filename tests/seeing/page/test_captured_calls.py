@@ -12,10 +12,10 @@ from mcp_workbench.engine.config.page_settings import Capture
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.jsonrpc.messages import LargeBody
 from mcp_workbench.engine.observe.ended_calls import EndedCall
+from mcp_workbench.engine.observe.shown_calls import CallDescriber
 from mcp_workbench.engine.steps import GuardedRequest, UncheckedPassage
 from mcp_workbench.seeing.page import captured_calls
 from mcp_workbench.seeing.page.captured_calls import MAX_CALLS, MAX_SIDE_BYTES, CapturedCalls
-from mcp_workbench.seeing.page.shown_calls import CallDescriber
 
 SECRET = "a-secret-of-the-configuration"
 
@@ -152,6 +152,6 @@ def test_size_of_arguments_is_shown_to_their_reader(capture: Capture, arguments:
     found = seen(calls, 1)
 
     assert found["kept"] == how
-    running = calls.running(call[0], CallDescriber(str).running(call[0]))
+    running = calls.running(call[0], CallDescriber(str).running(call[0])[1])
     assert (running["arguments"], running["kept"]) == (found["arguments"], how)
     assert running["result"] is None

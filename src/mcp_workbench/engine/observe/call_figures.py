@@ -25,7 +25,6 @@ from mcp_workbench.engine.steps import (
     CountedCall,
     CountedPassage,
     CountedServer,
-    CountedTarget,
     EndKind,
     GuardedRequest,
     Outcome,
@@ -302,8 +301,6 @@ class CallFigures:
         # The same for calls that nobody describes, by server, item and the method as it is written to the server, which
         # is one object for all calls of tools: to hash and compare what the client wrote would take longer.
         self._row_at: dict[tuple[CountedServer, str, bytes], ItemFigures] = {}
-        # Who and what, of calls that are collected.
-        self._origins: dict[tuple[CountedServer, str, str, str, int, tuple[bytes, str]], GuardedRequest] = {}
         self._running: set[AnyPassage] = set()
         # Whether somebody listens.
         self.is_watched = False
@@ -506,40 +503,22 @@ class CallFigures:
         if len(fresh) >= MAX_FRESH:
             row.settle()
         if self._collectors:
-            self._collect(call, target, arrived, payload, size, ended)
-        return True
-
-    def _collect(
-        self,
-        call: CountedCall,
-        target: CountedTarget,
-        arrived: float,
-        payload: tuple[Part, ...],
-        size: int,
-        ended: float,
-    ) -> None:
-        # Neither the call nor its session, which have what nobody will look at.
-        entry, caller, item, method = target.entry, call.caller, target.item, call.method
-        key = (entry, item, method, caller.principal, caller.client, call.introduction)
-        origin = self._origins.get(key)
-        if origin is None:
-            if len(self._origins) >= MAX_ORIGINS:
-                self._origins.clear()
-            info, peer = key[-1]
-            origin = self._origins[key] = GuardedRequest(
-                principal=caller.principal,
-                client=info,
-                session=max(caller.client, 0),
-                method=method,
-                toolbox=entry.toolbox,
-                server=entry.name,
-                item=item,
-                body=b"",
-                peer=peer,
+            # Neither the call nor its session, which have what nobody will look at.
+            passage = CountedPassage(
+                self,
+                target.entry,
+                call.method,
+                target.item,
+                target.body,
+                call.caller,
+                call.client_info,
+                call.session.peer,
+                None,
+                arrived,
             )
-        passage = UncheckedPassage(None, self, origin, target.body, None, arrived)
-        for each in self._collectors:
-            each.add((passage, "result", "ok", payload, size, ended))
+            for each in self._collectors:
+                each.add((passage, "result", "ok", payload, size, ended))
+        return True
 
     def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
         self._running.discard(passage)
@@ -603,7 +582,6 @@ class CallFigures:
         if now >= self._turn_at:
             # So that it keeps no server that is gone.
             self._row_at.clear()
-            self._origins.clear()
             self._turn_at = now + BUCKET_SECONDS
             self._bucket = max(self._bucket, _bucket_now())
             self._be_quiet()
@@ -674,11 +652,13 @@ def _end_of(passage: Passage, outcome: Outcome) -> CallEnd:
     return passage.failure or ("tool_error" if outcome.is_tool_error else _END_OF[outcome.kind])
 
 
-def record_of(call: EndedCall) -> CallRecord:
-    """A call that has ended, as a listener would have been told of it."""
-    record = _new_record(call[0])
-    _note_end(record, call)
-    return record
+def reason_of(call: EndedCall) -> str:
+    """Why a call failed; empty if it has not."""
+    _, kind, end, payload, _, _ = call
+    if kind == "error":
+        return read_error(b"".join(payload)).message[:MAX_REASON]
+    # Agents are told most failures in results.
+    return "" if end == "ok" else tool_error_text(b"".join(payload))[:MAX_REASON]
 
 
 def _new_record(passage: AnyPassage) -> CallRecord:
@@ -710,12 +690,9 @@ def _note_end(record: CallRecord, call: EndedCall) -> None:
     record.bytes_out = size
     record.error_code = passage.failure_code
     if kind == "error":
-        error = read_error(b"".join(payload))
-        record.error_code = error.code if passage.failure_code is None else passage.failure_code
-        record.reason = error.message[:MAX_REASON]
-    elif end != "ok":
-        # Agents are told most failures in results.
-        record.reason = tool_error_text(b"".join(payload))[:MAX_REASON]
+        code = read_error(b"".join(payload)).code
+        record.error_code = code if passage.failure_code is None else passage.failure_code
+    record.reason = reason_of(call)
     if isinstance(passage, Passage):
         record.rule = ", ".join(rule for rule in passage.rules if rule)
 

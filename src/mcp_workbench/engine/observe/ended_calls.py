@@ -22,23 +22,23 @@ EndedCall = tuple[AnyPassage, str, CallEnd, tuple[Part, ...], int, float]
 class EndedCalls:
     """What one listener has not taken yet."""
 
-    __slots__ = ("_bytes", "_calls", "_most", "_on_full")
+    __slots__ = ("_calls", "_on_full", "_room", "_share")
 
     def __init__(self, on_full: Callable[[], None], most: int = MAX_ENDED_CALLS) -> None:
         """`on_full`: takes them at once. `most`: how many there may be until then."""
         self._on_full = on_full
-        self._most = most
+        # What each takes beside its content, so that one bound is enough for both.
+        self._share = MAX_ENDED_BYTES // most
         self._calls: list[EndedCall] = []
-        self._bytes = 0
+        self._room = MAX_ENDED_BYTES
 
     def add(self, call: EndedCall) -> None:
-        calls = self._calls
-        calls.append(call)
-        self._bytes += len(call[0].body) + call[4]
-        if self._bytes > MAX_ENDED_BYTES or len(calls) >= self._most:
+        self._calls.append(call)
+        self._room -= len(call[0].body) + call[4] + self._share
+        if self._room < 0:
             self._on_full()
 
     def take(self) -> list[EndedCall]:
         """All of them, oldest first."""
-        calls, self._calls, self._bytes = self._calls, [], 0
+        calls, self._calls, self._room = self._calls, [], MAX_ENDED_BYTES
         return calls

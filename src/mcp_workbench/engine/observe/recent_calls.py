@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from mcp_workbench.engine.config.redact import without_keys
-from mcp_workbench.engine.observe.call_figures import record_of
-from mcp_workbench.engine.observe.ended_calls import EndedCalls
+from mcp_workbench.engine.observe.call_figures import reason_of
+from mcp_workbench.engine.observe.ended_calls import EndedCall, EndedCalls
+from mcp_workbench.engine.observe.shown_calls import CallDescriber, ShownCall
 
 # Of all servers: those of one are looked for among them.
 MAX_RECENT_CALLS: Final = 200
@@ -20,24 +22,26 @@ MAX_UNSEEN_CALLS: Final = 5000
 class RecentCalls:
     """The calls of all servers of a process, from when its `ended` is told of them (`CallFigures.collect`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str]) -> None:
         self.ended = EndedCalls(self._describe, MAX_UNSEEN_CALLS)
-        self._last: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_CALLS)
+        self._redact = redact
+        self._last: deque[ShownCall | dict[str, Any]] = deque(maxlen=MAX_RECENT_CALLS)
 
-    def calls(self, redact: Callable[[str], str]) -> list[dict[str, Any]]:
-        """The latest calls that have ended, oldest first."""
+    def calls(self) -> list[ShownCall | dict[str, Any]]:
+        """The latest calls that have ended, oldest first; those that failed with a `reason`."""
         self._describe()
-
-        # A URI may hold a key. Most calls are about the same few items.
-        @cache
-        def shown(text: str) -> str:
-            return without_keys(redact(text))
-
-        return [call | {name: shown(call[name]) for name in ("item", "reason")} for call in self._last]
+        return list(self._last)
 
     def _describe(self) -> None:
-        # Requests to all servers name none.
-        named = [each for each in self.ended.take() if each[0].origin.server]
-        for record in map(record_of, named[-MAX_RECENT_CALLS:]):
-            # Not the record, which may hold a long `_meta`.
-            self._last.append(record.as_json() | {"reason": record.reason})
+        describer, found = CallDescriber(self._redact), list[ShownCall | dict[str, Any]]()
+        for call in reversed(self.ended.take()):
+            _, shown = describer.ended(call)
+            # Requests to all servers name none.
+            if shown.server:
+                found.append(shown if shown.end == "ok" else self._with_reason(call, shown))
+                if len(found) == MAX_RECENT_CALLS:
+                    break
+        self._last += reversed(found)
+
+    def _with_reason(self, call: EndedCall, shown: ShownCall) -> dict[str, Any]:
+        return {**to_builtins(shown), "reason": without_keys(self._redact(reason_of(call)))}

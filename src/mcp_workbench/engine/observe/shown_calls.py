@@ -1,4 +1,4 @@
-"""Calls as the page shows them. Many are described at a time, and who makes similar ones is found out once."""
+"""Calls as people are shown them. Many are described at a time, and who makes similar ones is found out once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from mcp_workbench.engine.jsonrpc.messages import read_error
 from mcp_workbench.engine.observe.call_figures import sent_at, state_of
 from mcp_workbench.engine.observe.call_record import CallEnd, CallState, client_name
 from mcp_workbench.engine.observe.ended_calls import EndedCall
-from mcp_workbench.engine.steps import LOCAL_PRINCIPAL, AnyPassage, GuardedRequest, Passage, call_id, new_call_id
+from mcp_workbench.engine.steps import (
+    LOCAL_PRINCIPAL,
+    AnyPassage,
+    CountedPassage,
+    GuardedRequest,
+    Passage,
+    call_id,
+    new_call_id,
+)
 
 
 class ShownCall(Struct, rename="camel", gc=False):
@@ -36,33 +44,34 @@ class ShownCall(Struct, rename="camel", gc=False):
     bytes_out: int = 0
 
 
-# The fields of `ShownCall` from `client` to `item`.
-_Origin = tuple[str, str, str, str, str, str]
+# Whose call it is, and the fields of `ShownCall` from `client` to `item`.
+_Origin = tuple[str, tuple[str, str, str, str, str, str]]
 
 
 class CallDescriber:
-    """Describes the calls of one batch."""
+    """Describes the calls of one batch, each with its principal."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
         self._epoch = time.time() - time.monotonic()
-        self._origins: dict[GuardedRequest | tuple[bytes, str, str, str, str, str], _Origin] = {}
+        self._origins: dict[object, _Origin] = {}
 
-    def running(self, passage: AnyPassage) -> ShownCall:
+    def running(self, passage: AnyPassage) -> tuple[str, ShownCall]:
         arrived, sent = passage.arrived, sent_at(passage)
-        return ShownCall(
+        whose, origin = self._shown_origin(passage.origin)
+        return whose, ShownCall(
             call_id(passage),
             self._epoch + arrived,
-            *self._shown_origin(passage.origin),
+            *origin,
             state_of(passage),
             sent_after=None if sent is None else _rounded(sent - arrived),
             bytes_in=len(passage.body) + 1,
         )
 
-    def ended(self, call: EndedCall) -> ShownCall:
+    def ended(self, call: EndedCall) -> tuple[str, ShownCall]:
         """Inlined as far as it helps: there is one for each call."""
         passage, kind, end, payload, size, ended = call
-        origin, arrived, error_code = passage.origin, passage.arrived, passage.failure_code
+        arrived, error_code = passage.arrived, passage.failure_code
         if kind == "error" and error_code is None:
             error_code = read_error(b"".join(payload)).code
         rule, sent_after = "", 0.0
@@ -73,11 +82,18 @@ class CallDescriber:
             sent_after = 0.0 if sent is None else _rounded(sent - arrived)
             if isinstance(passage, Passage):
                 rule = ", ".join(rule for rule in passage.rules if rule)
-        found = self._origins.get(origin) if not origin.body else None
-        client, principal, toolbox, server, method, item = found or self._shown_origin(origin)
+        if type(passage) is CountedPassage:
+            # Not its origin, which it would have to make.
+            key = passage.entry, passage.item, passage.method, passage.caller, passage.client_info
+            found = self._origins.get(key)
+            if found is None:
+                found = self._origins[key] = self._shown_origin(passage.origin)
+        else:
+            found = self._shown_origin(passage.origin)
+        whose, (client, principal, toolbox, server, method, item) = found
         # As `call_id` does.
         id = passage.id = passage.id or new_call_id()
-        return ShownCall(
+        return whose, ShownCall(
             id,
             self._epoch + arrived,
             client,
@@ -104,7 +120,8 @@ class CallDescriber:
             # A URI may hold a key.
             item = without_keys(self._redact(origin.item))[:200]
             who = client_name(origin.client), origin.principal or LOCAL_PRINCIPAL
-            found = self._origins[key] = (*who, origin.toolbox, origin.server, origin.method, item)
+            shown = (*who, origin.toolbox, origin.server, origin.method, item)
+            found = self._origins[key] = (origin.principal, shown)
         return found
 
 

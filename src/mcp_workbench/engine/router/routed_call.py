@@ -20,7 +20,7 @@ from mcp_workbench.errors import shortage
 
 if TYPE_CHECKING:
     from mcp_workbench.engine.downstream.traffic import Traffic
-    from mcp_workbench.engine.steps import AnyPassage, Denial, Introducer, RoundEvent, Tracker, UserAsker
+    from mcp_workbench.engine.steps import AnyPassage, CountedSession, Denial, RoundEvent, Tracker, UserAsker
 
 
 log = logging.getLogger(__name__)
@@ -108,8 +108,12 @@ class RoutedCall(ForwardedCall, Requester, Protocol):
         """As the client sent them, without `_meta`."""
 
     @property
-    def session(self) -> Introducer:
+    def session(self) -> CountedSession:
         """The client that sent it."""
+
+    @property
+    def client_info(self) -> bytes:
+        """The `clientInfo` of this request, or of the handshake, as JSON."""
 
     @property
     def introduction(self) -> tuple[bytes, str]:
@@ -182,10 +186,10 @@ def passage_of(call: RoutedCall) -> AnyPassage | None:
             call.method,
             decision.item,
             decision.body,
-            call.session,
             call.caller,
+            call.client_info,
+            call.session.peer,
             call.meta,
-            call.revision.has_handshake,
             route.arrived,
         )
         tracker.note_running(passage)

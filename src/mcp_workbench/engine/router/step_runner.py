@@ -156,7 +156,8 @@ class StepRunner:
         # No step can deny it: there is nothing to check, and equal calls share one description.
         if self._is_unchecked:
             observer, tracker = self._sole_observer, self._tracker
-            key = (call.caller, call.introduction, call.method, decision.entry, decision.item, route.program)
+            caller, info, peer = call.caller, call.client_info, call.session.peer
+            key = (caller, info, peer, call.method, decision.entry, decision.item, route.program)
             origin = self._origins.get(key) or self._new_origin(key, call, decision)
             now = monotonic()
             unchecked = route.passage = (

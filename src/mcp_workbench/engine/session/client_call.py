@@ -109,6 +109,8 @@ class ClientCall(Struct, eq=False):
     log_level: str | None
     # As the client sent them, without `_meta`. A retry must repeat them.
     params: dict[str, Raw]
+    # The `clientInfo` of this request, or of the handshake.
+    client_info: bytes
     # Whether it has a `requestState` that is not ours but was issued by a modern server.
     is_retry: bool = False
     # The two directions of the bridge: waiting for a modern client to retry, and asking a legacy client.
@@ -123,14 +125,9 @@ class ClientCall(Struct, eq=False):
     is_success: bool = False
 
     @property
-    def client_info(self) -> bytes:
-        """The `clientInfo` of this request, or of the handshake."""
-        return self.introduction[0]
-
-    @property
     def introduction(self) -> tuple[bytes, str]:
         """The `clientInfo`, and the address of the client."""
-        return self.session.introduction_of(self.meta, has_handshake=self.revision.has_handshake)
+        return self.client_info, self.session.peer
 
     @property
     def where(self) -> str:

@@ -171,6 +171,7 @@ def inner_call(outer: ClientCall, params: dict[str, Raw]) -> ClientInnerCall:
         outer.progress_token,
         outer.log_level,
         params,
+        outer.client_info,
         outer=outer,
         ended=asyncio.get_running_loop().create_future(),
     )

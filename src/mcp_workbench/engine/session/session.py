@@ -327,17 +327,18 @@ class Session(Struct, eq=False):
             return None
         revision = stamp.revision
         if revision is not None:
-            log_level = stamp.log_level
+            log_level, client_info = stamp.log_level, stamp.client_info
             # Only if the view depends on the client: most faces are the same for all of them.
-            if self.router.views.tells_clients_apart and stamp.client_info != self.view.client_info:
-                self.view = self.router.views.of_request(self.view, stamp.client_info)
+            if self.router.views.tells_clients_apart and client_info != self.view.client_info:
+                self.view = self.router.views.of_request(self.view, client_info)
             caller = modern_caller(self.view.principal, stamp.capabilities, self._number)
         elif self.revision is None and method != "ping":
             # Pings are the only legacy requests allowed before the handshake (*Lifecycle*, initialization).
             self._refuse(id, INVALID_PARAMS, UNSTAMPED, what=method)
             return None
         else:
-            revision, log_level, caller = self.revision or newest("legacy"), self.log_level, self.caller
+            revision, log_level = self.revision or newest("legacy"), self.log_level
+            client_info, caller = self.client_info, self.caller
         call = self.calls[id] = ClientCall(
             self,
             self,
@@ -351,6 +352,7 @@ class Session(Struct, eq=False):
             stamp.progress_token,
             log_level,
             params,
+            client_info,
         )
         return call
 
@@ -479,13 +481,6 @@ class Session(Struct, eq=False):
             shown = "none" if id is None else id[:MAX_LOGGED_LENGTH].decode(errors="replace")
             log.log(level, REFUSED_FORMAT, self.whose, what[:MAX_LOGGED_LENGTH], shown, code, message)
         self._link.send(messages.error_response(id, code, message, data))
-
-    def introduction_of(self, meta: Raw | None, *, has_handshake: bool) -> tuple[bytes, str]:
-        """The `clientInfo` of a request with this `_meta`, or of the handshake; and the address of the client."""
-        if meta is None or has_handshake:
-            return self.client_info, self.peer
-        stamp = read_stamp(meta)
-        return stamp.client_info if isinstance(stamp, Stamp) else self.client_info, self.peer
 
     @property
     def whose(self) -> str:

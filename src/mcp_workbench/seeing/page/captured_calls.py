@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
@@ -14,9 +14,9 @@ from mcp_workbench.engine.config.page_settings import Capture
 from mcp_workbench.engine.config.redact import MASK, is_secret_name, without_keys
 from mcp_workbench.engine.jsonrpc.messages import Body, LargeBody, Part
 from mcp_workbench.engine.observe.ended_calls import EndedCall
+from mcp_workbench.engine.observe.shown_calls import ShownCall
 from mcp_workbench.engine.printable import in_unicode
 from mcp_workbench.engine.steps import AnyPassage
-from mcp_workbench.seeing.page.shown_calls import ShownCall
 
 MAX_CALLS: Final = 500
 MAX_CAPTURED_BYTES: Final = 16 * 1024 * 1024
@@ -37,17 +37,13 @@ Kept = Literal["whole", "masked", "cut", "shape", "none"]
 class CapturedCall(Struct, gc=False):
     """A call that has ended. Content is kept as it was, and redacted when it is looked at."""
 
-    call: ShownCall
     principal: str
-    # The params without the closing brace, as in `GuardedRequest`.
-    arguments: bytes | None
-    arguments_size: int
-    result: bytes | None
-    result_size: int
-
-    @property
-    def size(self) -> int:
-        return len(self.arguments or b"") + len(self.result or b"")
+    call: ShownCall
+    # The params without the closing brace, as in `GuardedRequest`, and the result in parts; None if not kept.
+    arguments: Body | None
+    result: tuple[Part, ...] | None
+    # Of both.
+    size: int
 
 
 class CapturedCalls:
@@ -56,23 +52,25 @@ class CapturedCalls:
     def __init__(self, capture: Callable[[], Capture], redact: Callable[[str], str]) -> None:
         self._capture = capture
         self._redact = redact
-        self._calls: OrderedDict[int, CapturedCall] = OrderedDict()
+        self._calls: deque[CapturedCall] = deque()
         self._bytes = 0
 
-    def keep(self, calls: Sequence[EndedCall], shown: Sequence[ShownCall]) -> None:
-        has_content = self._capture() != "none"
-        for (passage, _, _, payload, size, _), call in zip(calls, shown, strict=True):
-            principal, body = passage.origin.principal, passage.body
-            if not has_content:
-                kept = CapturedCall(call, principal, None, 0, None, 0)
-            else:
-                arguments = _beginning_of(body)
-                result = b"".join(payload) if size <= MAX_SIDE_BYTES else _beginning(payload)
-                kept = CapturedCall(call, principal, arguments, len(body) + 1, result, size)
-                self._bytes += len(arguments) + len(result)
-            self._calls[call.id] = kept
-        while len(self._calls) > MAX_CALLS or self._bytes > MAX_CAPTURED_BYTES:
-            self._bytes -= self._calls.popitem(last=False)[1].size
+    def keep(self, ended: Sequence[EndedCall], shown: Sequence[tuple[str, ShownCall]]) -> None:
+        calls = self._calls
+        if self._capture() == "none":
+            calls += [CapturedCall(principal, call, None, None, 0) for principal, call in shown]
+        else:
+            for (passage, _, _, payload, size, _), (principal, call) in zip(ended, shown, strict=True):
+                body = passage.body
+                # What is short is not copied.
+                if size > MAX_SIDE_BYTES or len(body) > MAX_SIDE_BYTES:
+                    body, payload = _beginning_of(body), (_beginning(payload),)
+                    size = len(payload[0])
+                size += len(body)
+                self._bytes += size
+                calls.append(CapturedCall(principal, call, body, payload, size))
+        while len(calls) > MAX_CALLS or self._bytes > MAX_CAPTURED_BYTES:
+            self._bytes -= calls.popleft().size
 
     def clear(self) -> None:
         self._calls.clear()
@@ -80,15 +78,17 @@ class CapturedCalls:
 
     def shown(self) -> list[tuple[str, ShownCall]]:
         """All of them, each with its principal."""
-        return [(each.principal, each.call) for each in self._calls.values()]
+        return [(each.principal, each.call) for each in self._calls]
 
     def find(self, id: int, may_see: Callable[[str], bool]) -> dict[str, Any] | None:
         """A call with its content as text; None if it is not kept, or somebody else's."""
-        found = self._calls.get(id)
+        found = next((each for each in self._calls if each.call.id == id), None)
         if found is None or not may_see(found.principal):
             return None
-        return self._described(found.call, found.arguments, found.arguments_size) | {
-            "result": self._shown(found.result, found.result_size, None)[0]
+        arguments = None if found.arguments is None else _beginning_of(found.arguments)
+        result = None if found.result is None else b"".join(found.result)
+        return self._described(found.call, arguments, found.call.bytes_in) | {
+            "result": self._shown(result, found.call.bytes_out, None)[0]
         }
 
     def running(self, passage: AnyPassage, call: ShownCall) -> dict[str, Any]:

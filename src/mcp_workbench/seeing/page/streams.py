@@ -16,11 +16,11 @@ from msgspec.json import encode
 from mcp_workbench.engine.observe.call_figures import state_of
 from mcp_workbench.engine.observe.call_record import CallState
 from mcp_workbench.engine.observe.ended_calls import EndedCalls
+from mcp_workbench.engine.observe.shown_calls import CallDescriber, ShownCall
 from mcp_workbench.engine.printable import report_json
 from mcp_workbench.engine.steps import AnyPassage
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
 from mcp_workbench.seeing.page.captured_calls import CapturedCalls
-from mcp_workbench.seeing.page.shown_calls import CallDescriber, ShownCall
 from mcp_workbench.seeing.page.shown_workbench import Json, LogPlace, PageWorkbench
 from mcp_workbench.seeing.page.sign_in import PageSession, PageUser
 
@@ -130,8 +130,7 @@ class Streams:
         stream.own = {"you": state["you"]} if "you" in state else {}
         self._send(stream, b"state", state)
         describer = CallDescriber(self._workbench.redact)
-        running = [(each.origin.principal, describer.running(each)) for each in self._told]
-        self._send_calls((stream,), [*self._calls.shown(), *running])
+        self._send_calls((stream,), [*self._calls.shown(), *map(describer.running, self._told)])
 
     def close(self) -> None:
         """End all streams."""
@@ -162,7 +161,7 @@ class Streams:
             self._tell_of_calls()
         for each in self._told:
             if each.id == id and user.may_see(each.origin.principal):
-                return self._calls.running(each, CallDescriber(self._workbench.redact).running(each))
+                return self._calls.running(each, CallDescriber(self._workbench.redact).running(each)[1])
         return self._calls.find(id, user.may_see)
 
     # ── calls ──
@@ -177,13 +176,12 @@ class Streams:
         """What has ended, begun or changed since the last time. A call that has begun and ended is told once."""
         ended, running = self._ended.take(), self._workbench.running()
         describer = CallDescriber(self._workbench.redact)
-        shown = [describer.ended(each) for each in ended]
-        self._calls.keep(ended, shown)
+        told = [describer.ended(each) for each in ended]
+        self._calls.keep(ended, told)
         states: dict[AnyPassage, CallState] = {each: state_of(each) for each in running}
-        told = [(call[0].origin.principal, each) for call, each in zip(ended, shown, strict=True)]
         for passage, state in states.items():
             if self._told.get(passage) != state:
-                told.append((passage.origin.principal, describer.running(passage)))
+                told.append(describer.running(passage))
         self._told = states
         self._send_calls(self._open, told)
 
