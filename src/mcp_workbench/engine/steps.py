@@ -307,7 +307,14 @@ class Trace(Tracker, Protocol):
 class Tracer(Protocol):
     """Decides which requests are traced."""
 
-    def begin_trace(self, call: Any, tracker: Tracker) -> Trace | None:
+    # The part of the requests that is traced, of those that belong to no trace yet.
+    ratio: float
+
+    @property
+    def draw(self) -> Callable[[], float]:
+        """Draws a number from 0 to 1: below the ratio, such a request is traced."""
+
+    def begin_trace(self, call: Any, tracker: Tracker, drawn: float) -> Trace | None:
         """The trace of a request that has just arrived (a `RoutedCall` of the router, which is above us); None if it is
         not traced."""
 

@@ -54,9 +54,11 @@ CLOCK_INTERVAL: Final = 1.0
 class CallTracer:
     """Decides which calls are traced (`traced_steps.Tracer`)."""
 
+    draw = staticmethod(draw)
+
     def __init__(self, sampler: Sampler, sender: SpanSender) -> None:
         self._sampler = sampler
-        self._ratio = sampler.ratio
+        self.ratio = sampler.ratio
         self.sender = sender
         # The last `_meta` without a trace: clients send the same with every call.
         self._without_trace = b""
@@ -65,7 +67,7 @@ class CallTracer:
         self._epoch_until = 0.0
         self._subjects: dict[tuple[str, str, str, str, str, str, str | None, str | None], CallSubject] = {}
 
-    def begin_trace(self, call: RoutedCall, tracker: Tracker) -> CallTrace | None:
+    def begin_trace(self, call: RoutedCall, tracker: Tracker, drawn: float) -> CallTrace | None:
         meta = None if call.meta is None else bytes(call.meta)
         parent = None
         if meta is not None and meta != self._without_trace:
@@ -73,8 +75,7 @@ class CallTracer:
             if parent is None and len(meta) <= MAX_CACHED_PIECE_BYTES:
                 self._without_trace = meta
         if parent is None:
-            drawn = draw()
-            if drawn >= self._ratio:
+            if drawn >= self.ratio:
                 return None
             trace_id = new_trace_id(drawn)
         elif self._sampler.keeps(parent):

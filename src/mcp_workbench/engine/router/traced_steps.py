@@ -35,12 +35,16 @@ class TracedStepRunner(StepRunner):
         self._figures = tracker
         self.plain_tracker = None
         self._tracer = tracer
+        self._ratio, self._draw = tracer.ratio, tracer.draw
         self._plainly = super().lets_pass
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
         route = call.route
         if self._is_unchecked and route.passage is None and route.tracker is None:
-            figures, trace = self._sole_tracker, self._tracer.begin_trace(call, self._figures)
+            figures, drawn, trace = self._sole_tracker, self._draw(), None
+            # Without `_meta`, it belongs to no trace yet.
+            if drawn < self._ratio or call.meta is not None:
+                trace = self._tracer.begin_trace(call, self._figures, drawn)
             if figures is not None and route.arrived is None and not figures.is_watched:
                 # Nearly all: only counted, when it ends, as the router does without traces.
                 if trace is not None:
@@ -87,7 +91,7 @@ class TracedStepRunner(StepRunner):
             # Decided before.
             tracker = former.tracker
         else:
-            tracker = self._tracer.begin_trace(call, self._figures) or self._figures
+            tracker = self._tracer.begin_trace(call, self._figures, self._draw()) or self._figures
         return self._tracked_by(tracker, act, call, *arguments)
 
     def _tracked_by(self, tracker: Tracker, act: Callable[..., Any], *arguments: Any) -> Any:
