@@ -47,6 +47,10 @@ class SharedState(LastingState):
         self._followers: list[tuple[StateKind, Callable[[dict[str, bytes]], None]]] = []
         self._heard: dict[str, list[Callable[[bytes], None]]] = {}
 
+    @property
+    def is_in_doubt(self) -> bool:
+        return self._server.is_away
+
     def keep(self, kind: StateKind, principal: str, name: str, value: bytes) -> None:
         if len(value) <= kind.max_bytes:
             self._put((kind, principal, name), value)
@@ -66,12 +70,12 @@ class SharedState(LastingState):
                 self._server.values[place] = value
         return bool(pending)
 
-    async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
+    async def find(self, kind: StateKind, principal: str, name: str, *, is_patient: bool = False) -> bytes | None:
         if self._server.is_away:
             raise StateUnavailable("it is away")
         return self._server.values.get((kind, principal, name))
 
-    async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
+    async def find_all(self, kind: StateKind, principal: str, *, is_patient: bool = False) -> dict[str, bytes]:
         if self._server.is_away:
             raise StateUnavailable("it is away")
         return self._all(kind, principal)

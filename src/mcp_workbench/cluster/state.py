@@ -243,9 +243,9 @@ class ClusterState(LastingState):
             self._refuse(kind, error)
             return None
 
-    async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
+    async def find_all(self, kind: StateKind, principal: str, *, is_patient: bool = False) -> dict[str, bytes]:
         principal = self._owner(kind, principal)
-        (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))])
+        (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))], is_patient=is_patient)
         return await self._opened(kind, principal, found)
 
     async def _opened(self, kind: StateKind, principal: str, found: Any) -> dict[str, bytes]:

@@ -138,13 +138,21 @@ class LastingState:
     def drop(self, kind: StateKind, principal: str, name: str) -> None:
         """Remove the copy."""
 
-    async def find(self, kind: StateKind, principal: str, name: str) -> bytes | None:
-        """The copy that another instance left; None if there is none. Raises `StateUnavailable`."""
+    async def find(self, kind: StateKind, principal: str, name: str, *, is_patient: bool = False) -> bytes | None:
+        """The copy that another instance left; None if there is none. `is_patient`: wait for longer, because there is
+        nothing else to answer with than an error. Raises `StateUnavailable`."""
         return None
 
-    async def find_all(self, kind: StateKind, principal: str) -> dict[str, bytes]:
-        """All copies of this kind that were left for this principal, by name. Raises `StateUnavailable`."""
+    async def find_all(self, kind: StateKind, principal: str, *, is_patient: bool = False) -> dict[str, bytes]:
+        """All copies of this kind that were left for this principal, by name. `is_patient`: as above. Raises
+        `StateUnavailable`."""
         return {}
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether others may have what was not found, because they cannot be asked now."""
+        health = self.health()
+        return health is not None and health.problem is not None
 
     def follow(self, kind: StateKind, changed: Callable[[dict[str, bytes]], None]) -> None:
         """Call this with all copies of a common kind (its principal is empty), by name: at first, whenever they have

@@ -8,12 +8,12 @@ import pytest
 from msgspec import Raw
 
 from mcp_workbench.engine.catalog.catalog import Catalog
-from mcp_workbench.engine.catalog.entry import ServerEntry
+from mcp_workbench.engine.catalog.entry import Manifest, ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.config.model import ServerConfig, ToolboxConfig, WorkbenchConfig
 from mcp_workbench.engine.face import tasks as tasks_module
 from mcp_workbench.engine.face.base import FaceSettings
-from mcp_workbench.engine.face.decisions import Forward, Reject
+from mcp_workbench.engine.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.engine.face.flat import FlatFace
 from mcp_workbench.engine.face.tasks import DEFAULT_LIFE, MAX_TASK_LIFETIME, Tasks
 from mcp_workbench.engine.face.view import View
@@ -106,6 +106,38 @@ def test_a_server_stays_up_for_as_long_as_its_task_lives(
 ) -> None:
     result = json.dumps({"taskId": "a"} if ttl == {} else {"taskId": "a", "ttlMs": ttl}).encode()
     assert tasks.remember(VIEW, entries[0], result, CLIENT) == (seconds, result)
+
+
+def remote_view() -> View:
+    """Of a server with an address, whose tasks outlive an instance."""
+    box = ToolboxConfig(
+        name="default", description="", servers={"one": ServerConfig(name="one", url="http://127.0.0.1:1/mcp")}
+    )
+    config = WorkbenchConfig(path="plain.json", toolboxes={"default": box}, plain=True)
+    return View("me", FlatFace(Catalog(config, ManifestStore(lambda: None)), FaceSettings()))
+
+
+async def test_handle_that_another_instance_may_know_is_looked_for_before_it_is_called_unknown() -> None:
+    view, server = remote_view(), SharedServer()
+    (entry,) = view.face.catalog.entries()
+    view.face.catalog.take({entry: Manifest(None, asks=False)})
+    here, there = Tasks(server.instance()), Tasks(server.instance())
+    handle = handle_of(here, entry, "task-1", view)
+    server.settle()
+
+    async def decided(handle: str) -> Decision:
+        decision = there.resolve(view, "tasks/get", {"taskId": Raw(json.dumps(handle).encode())}, CLIENT)
+        assert isinstance(decision, Load) and decision.recall is not None
+        await decision.recall()
+        return decision.decide()
+
+    server.is_away = True
+    decision = await decided(handle)
+    assert isinstance(decision, Reject) and "cannot be looked up now" in decision.message
+    server.come_back()
+    assert isinstance(await decided(handle), Forward)
+    decision = await decided("nonsense")
+    assert isinstance(decision, Reject) and decision.message == "task `nonsense` is not known"
 
 
 @pytest.mark.parametrize("url", [None, "http://127.0.0.1:1/mcp"])

@@ -235,12 +235,11 @@ class KeptResults:
     @property
     def is_in_doubt(self) -> bool:
         """Whether other instances cannot be asked: for that, no call must be made again."""
-        health = self._state.health()
-        return health is not None and health.problem is not None
+        return self._state.is_in_doubt
 
     async def _recall(self, principal: str, id: str) -> None:
         try:
-            found = await self._state.find(RESULT, principal, id)
+            found = await self._state.find(RESULT, principal, id, is_patient=True)
         except StateUnavailable:
             return
         if found is None or id in self._kept:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
+from contextlib import suppress
+from functools import partial
 from os import urandom
 from typing import Final
 
@@ -21,8 +23,8 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.face.base import Params
 from mcp_workbench.engine.face.decisions import Decision, Forward, Load, Reject
 from mcp_workbench.engine.face.view import View
-from mcp_workbench.engine.jsonrpc.messages import INVALID_PARAMS, decode_object, encode, open_object
-from mcp_workbench.engine.lasting_state import LOCAL_STATE, TASK, LastingState
+from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS, decode_object, encode, open_object
+from mcp_workbench.engine.lasting_state import LOCAL_STATE, TASK, LastingState, StateUnavailable
 from mcp_workbench.engine.protocol.revisions import Revision
 from mcp_workbench.engine.steps import Denial, Subject
 
@@ -270,23 +272,38 @@ class Tasks:
         except (DecodeError, ValidationError):
             return members
 
-    def resolve(self, view: View, method: str, params: Params, client: Revision) -> Decision:
-        """Decide what to do with a request about a task."""
+    async def _recall(self, view: View) -> None:
+        """Know the handles that were left since this principal has arrived, or when the state could not be asked."""
+        with suppress(StateUnavailable):
+            self.take_over(view, (await self._state.find_all(TASK, view.principal, is_patient=True)).values())
+
+    def resolve(
+        self, view: View, method: str, params: Params, client: Revision, *, is_recalled: bool = False
+    ) -> Decision:
+        """Decide what to do with a request about a task. `is_recalled`: other instances have been asked for it."""
         try:
             handle = Decoder(str).decode(params["taskId"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`taskId` must be a string")
         given = self._given.get((view.principal, client.has_task_extension, handle))
         if given is None:
+            again = partial(self.resolve, view, method, params, client, is_recalled=True)
+            if self._state.is_shared and not is_recalled:
+                return Load((), again, partial(self._recall, view))
             unread = view.face.catalog.unread(view.face.needed(view, "prompts"))
             if unread:
-                return Load(tuple(unread), lambda: self.resolve(view, method, params, client))
+                return Load(tuple(unread), again)
             having = [entry for entry in view.face.entries(view) if _has_tasks(entry, client)]
             # On a server that users share, each user has only the tasks issued to them.
             is_sole = len(having) == 1 and having[0].config.share != "everyone"
             given = _Given(having[0], handle) if is_sole else None
         # One that may be seen and not used is refused by the steps, which say why.
         denial = None if given is None else refused(view, given.entry, given.own)
+        if given is None and self._state.is_in_doubt:
+            task = f"task `{handle[:200]}`"
+            return Reject(
+                INTERNAL_ERROR, f"{task} cannot be looked up now, because the cluster's state is away; try again later"
+            )
         if given is None or (denial is not None and denial.hides):
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
         if given.is_elsewhere:

@@ -131,8 +131,10 @@ class TaskRequests:
         """Subscribe to the tasks of a `subscriptions/listen`, and add those that succeed to `kept`."""
         for handle in dict.fromkeys(handles):
             decision = self.handles.resolve(call.view, GET, {"taskId": Raw(encode(handle))}, call.revision)
-            if isinstance(decision, Load):
+            while isinstance(decision, Load):
                 await self._lists.load(decision.entries)
+                if decision.recall is not None:
+                    await decision.recall()
                 decision = decision.decide()
             if isinstance(decision, Forward):
                 try:
