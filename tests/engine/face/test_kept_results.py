@@ -52,6 +52,13 @@ def boxes(result: Json, **settings: Any) -> dict[str, dict[str, Server]]:
     return {"dev": {"api": server(result, **settings)}}
 
 
+def shortened(results: kept.KeptResults, view: View, result: bytes) -> bytes:
+    shortening = results.shortening(view, result, 300)
+    assert shortening is not None
+    shortening.work()
+    return bytes(shortening.finish())
+
+
 async def test_reading_on_does_not_hold_up_other_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
     piece = kept._piece
@@ -381,7 +388,7 @@ def test_user_with_the_most_kept_results_makes_room(monkeypatch: pytest.MonkeyPa
 
     def keep(principal: str) -> tuple[View, str]:
         view = View(principal)
-        return view, json.loads(bytes(results.shorten(view, data, 300)))["content"][1]["uri"]
+        return view, json.loads(shortened(results, view, data))["content"][1]["uri"]
 
     made = [keep(principal) for principal in ("alice", "bob", *["mallory"] * 6, "carol")]
     left = [view.principal for view, uri in made if results.resource(view, uri) is not None]
@@ -405,7 +412,7 @@ async def test_results_are_kept_for_a_time(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(kept, "time", SimpleNamespace(monotonic=lambda: now[0]))
     results = kept.KeptResults()
     view = View("")
-    head = json.loads(bytes(results.shorten(view, json.dumps(text(LINES)).encode(), 300)))
+    head = json.loads(shortened(results, view, json.dumps(text(LINES)).encode()))
     uri = head["content"][1]["uri"]
     now[0] += kept.KEPT_RESULT_LIFETIME - 1
     assert results.resource(view, uri) is not None
@@ -436,7 +443,7 @@ def test_the_links_of_a_result_with_very_many_blocks_are_those_of_the_first() ->
     many = b'{"content":[' + b'{"type":"text","text":""},' * 200_000 + json.dumps(IMAGE).encode() + b"]}"
     few = many.replace(b'{"type":"text","text":""},' * 190_000, b"")
     for stored, links in ((many, 1), (few, 2)):
-        head = json.loads(bytes(kept.KeptResults().shorten(View(""), stored, 300)))
+        head = json.loads(shortened(kept.KeptResults(), View(""), stored))
         assert [each["type"] for each in head["content"]] == ["text", *["resource_link"] * links]
 
 

@@ -17,7 +17,6 @@ from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.offer import SKILLS_EXTENSION
 from mcp_workbench.engine.jsonrpc.messages import READING_ERRORS, decode_object, encode
 
-SKILLS_LIST: Final = "skills/list"
 SKILLS_GET: Final = "skills/get"
 DIRECTORY_READ: Final = "resources/directory/read"
 

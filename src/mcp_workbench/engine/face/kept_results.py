@@ -120,14 +120,6 @@ class KeptResults:
 
     # ── shortening ──
 
-    def shorten(self, view: View, result: Raw | bytes, budget: int) -> Raw | bytes:
-        """The result unchanged, or its start with a note on how to read the rest."""
-        shortening = self.shortening(view, result, budget)
-        if shortening is None:
-            return result
-        shortening.work()
-        return shortening.finish()
-
     def shortening(
         self,
         view: View,
