@@ -55,6 +55,15 @@ async def test_select_reads_csv_and_json_lines_as_records(
         assert float(piece.partition("\n")[2]) == float(found)
 
 
+@pytest.mark.parametrize("arguments", [None, {"start": 0}])
+async def test_select_may_stand_beside_the_address_as_beside_any_tool(tmp_path: Path, arguments: Json | None) -> None:
+    async with workbench_with(tmp_path, boxes(text(json.dumps(ISSUES)))) as seen:
+        _, uri = await kept_uri(seen, max_tokens=300)
+        given = {} if arguments is None else {"arguments": arguments}
+        result = await seen.client.call_tool("use_tool", {"tool": uri, "select": "[7].title", **given})
+        assert text_of(result) == '(characters 0 to 9 of 9)\n"Issue 7"'
+
+
 async def test_the_shape_of_a_table_is_reported(tmp_path: Path) -> None:
     async with workbench_with(tmp_path, boxes(text(CITIES))) as seen:
         head, _ = await kept_uri(seen, max_tokens=300)

@@ -56,6 +56,22 @@ async def test_one_select_holds_for_all(tmp_path: Path) -> None:
         assert json.loads(text_of(result)) == [1, 2]
 
 
+async def test_kept_results_are_values_like_any(tmp_path: Path) -> None:
+    rows = [{"n": number} for number in range(500)]
+    every = {"dev": {"fs": Server(READ, answer=lambda *_: {"content": [{"type": "text", "text": json.dumps(rows)}]})}}
+    async with workbench_with(tmp_path, every) as seen:
+        uri = (await seen.use("dev/fs/read", {"path": "a"}, max_tokens=200))["content"][1]["uri"]
+        result = await called(seen, [{"tool": uri}, {"tool": uri, "arguments": {"select": "[:3]"}}], select="[2]")
+        assert json.loads(text_of(result)) == [{"n": 2}, {"n": 2}]
+        selected = [
+            {"tool": uri, "arguments": {"select": each}} for each in ("[7].n", "[7].x", "to_string([7].n)", "/x")
+        ]
+        *found, failed = json.loads(text_of(await called(seen, selected)))
+        assert found == [7, None, "7"] and failed["error"].startswith("`select`: there is no `x`")
+        (lines,) = json.loads(text_of(await called(seen, [{"tool": uri, "arguments": {"lines": "1-1"}}])))
+        assert lines.startswith("(lines 1 to 1 of")
+
+
 @pytest.mark.parametrize("bad", ["bad", "refused"])
 async def test_an_error_stands_in_its_place(tmp_path: Path, bad: str) -> None:
     async with workbench_with(tmp_path, boxes()) as seen:

@@ -32,6 +32,8 @@ class Work(Struct, frozen=True):
     """Respond with the result of this function, which is slow and must not run on the event loop."""
 
     make: Callable[[], bytes]
+    # The same for a list of calls or a program, which read whole values and no pages.
+    make_whole: Callable[[], bytes] | None = None
 
 
 class Reject(Struct, frozen=True):

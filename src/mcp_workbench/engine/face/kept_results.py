@@ -197,9 +197,12 @@ class KeptResults:
             return Answer(error_result(f"`{uri[:100]}` is no longer kept; make the call again"))
         if self._takers and (take := self._takers.get(uri.removeprefix(SCHEME))) is not None:
             return HandOver(take)
+        if call.select:
+            # It may stand beside the address, as beside any tool.
+            wanted.select = call.select
         tokens = call.max_tokens or wanted.max_tokens or DEFAULT_PIECE
         # In a thread, because selecting from a large result may take a second.
-        return Work(lambda: _read_piece(kept.result, wanted, tokens))
+        return Work(lambda: _read_piece(kept.result, wanted, tokens), lambda: _read_whole(kept.result, wanted, tokens))
 
     def resource(self, view: View, uri: str) -> bytes | None:
         """A kept result, or one of its blocks, as the contents of a resource."""
@@ -570,6 +573,20 @@ def _read_piece(result: bytes, wanted: ReadOn, tokens: int) -> bytes:
     except ValueError as error:
         return error_result(str(error))
     return encode({"content": [{"type": "text", "text": text}]})
+
+
+def _read_whole(result: bytes, wanted: ReadOn, tokens: int) -> bytes:
+    """The result as it came, or the selected part as a tool would return it; lines in pieces."""
+    if wanted.select is None:
+        return _read_piece(result, wanted, tokens) if wanted.lines or wanted.grep or wanted.start else result
+    from mcp_workbench.engine.economy.result_pieces import reading
+
+    try:
+        selected = selected_from(reading(result), wanted.select)
+    except ValueError as error:
+        return error_result(str(error))
+    text = selected if isinstance(selected, str) else encode(selected).decode()
+    return encode({"content": [{"type": "text", "text": text}], "structuredContent": {"result": selected}})
 
 
 def _piece(result: bytes, wanted: ReadOn, tokens: int) -> str:

@@ -266,7 +266,8 @@ class Router:
             call.finish_error(INTERNAL_ERROR, why_unhandled(error))
 
     async def _work(self, call: RoutedCall, decision: Work) -> None:
-        call.finish_result(await asyncio.to_thread(decision.make))
+        make = (call.is_inner and decision.make_whole) or decision.make
+        call.finish_result(await asyncio.to_thread(make))
 
     async def _call_each(self, call: RoutedCall, decision: CallEach) -> None:
         # Imported with the first list of calls.
