@@ -116,6 +116,14 @@ async def test_a_long_answer_is_kept(tmp_path: Path) -> None:
         assert text_of(rest).endswith("4999")
 
 
+async def test_a_kept_result_is_a_value_like_any(tmp_path: Path) -> None:
+    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+        kept = await run(seen, "[{'number': n} for n in range(5000)]", max_tokens=300)
+        uri = kept["content"][1]["uri"]
+        assert text_of(await run(seen, f"sum(each['number'] for each in call('{uri}'))")) == str(sum(range(5000)))
+        assert text_of(await run(seen, f"call('{uri}', select='[7].number') + 1")) == "8"
+
+
 @pytest.mark.parametrize(
     ("structured", "text", "type_of_value", "value"),
     [
@@ -183,6 +191,10 @@ async def test_it_costs_one_tool_of_at_most_95_tokens_and_changes_no_other(tmp_p
         ("sorted('ab', key=lambda p: call('dev/fs/read', path=p))", "line 1", "in a loop or a comprehension"),
         ("class Failed(Exception): pass", "line 1", "use functions"),
         ("call()", "line 1", "TypeError: call() missing"),
+        ("await call('dev/fs/read', path='a')", "line 1", "leave out `await`"),
+        ("open('a')", "line 1", "call a tool that reads them"),
+        ("find(['a'])", "line 1", "TypeError: find takes a text"),
+        ("raise ValueError('x' * 10_000_000)", "line 1", "ValueError: xxx"),
     ],
 )
 async def test_an_error_names_the_line_and_the_cause(tmp_path: Path, code: str, line: str, cause: str) -> None:
@@ -190,6 +202,15 @@ async def test_an_error_names_the_line_and_the_cause(tmp_path: Path, code: str, 
         result = await run(seen, code)
         assert result["isError"] is True
         assert line in text_of(result) and cause in text_of(result), text_of(result)
+
+
+async def test_error_of_a_tool_gets_no_advice_about_the_language(tmp_path: Path) -> None:
+    every = boxes()
+    said = {"content": [{"type": "text", "text": "the yield of 'del' is unknown"}], "isError": True}
+    every["dev"]["fs"].answer = lambda name, arguments: said
+    async with workbench_with(tmp_path, every, programs=True) as seen:
+        told = text_of(await run(seen, "call('dev/fs/read', path='a')"))
+        assert "RuntimeError: [dev/fs/read] the yield of 'del' is unknown\n" in told
 
 
 async def test_error_lists_the_calls_made_before(tmp_path: Path) -> None:
@@ -317,6 +338,9 @@ async def test_cancelling_ends_the_program_and_its_call(tmp_path: Path) -> None:
 
 # limits
 
+# A value that takes little memory, and has no end when it is written.
+SHARED = "x = []\nfor _ in range(60): x = [x, x]"
+
 
 @pytest.mark.parametrize(
     ("code", "settings", "named"),
@@ -328,6 +352,11 @@ async def test_cancelling_ends_the_program_and_its_call(tmp_path: Path) -> None:
         ("{n: str(n) for n in range(10**9)}", {}, "64 MiB, the most allowed"),
         ("while True: print('xxxxxxxxxxxxxxx')", {}, "64 KiB, the most allowed"),
         ("#" * 70_000, {}, "64 KiB"),
+        ("import time\nwhile True: time.sleep(0)", {"calls": 5}, "2,020 times, the most allowed"),
+        (f"{SHARED}\nx", {}, "16 MiB or a million values"),
+        (f"{SHARED}\ncall('dev/fs/read', path=x)", {}, "line 3: `call"),
+        ("['a' * 1_000_000] * 1_000", {}, "16 MiB or a million values"),
+        ("'\\0' * 10_000_000", {}, "16 MiB or a million values"),
     ],
 )
 async def test_each_limit_is_named_in_its_error(tmp_path: Path, code: str, settings: Json, named: str) -> None:
@@ -385,8 +414,10 @@ async def test_one_sleep_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_the_result_of_a_call_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_workbench.programs.program_run.MAX_VALUE_BYTES", 10)
-    async with workbench_with(tmp_path, boxes(), programs=True) as seen:
+    monkeypatch.setattr("mcp_workbench.programs.program_run.MAX_VALUE_BYTES", 1_000)
+    every = boxes()
+    every["dev"]["fs"].answer = lambda name, arguments: {"content": [{"type": "text", "text": "x" * 2_000}]}
+    async with workbench_with(tmp_path, every, programs=True) as seen:
         said = text_of(await run(seen, "call('dev/fs/read', path='a')"))
         assert "the most that a program can read" in said
         assert said.endswith("Failed: 1 call (dev/fs/read ×1)"), "its tool was called"

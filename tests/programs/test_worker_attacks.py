@@ -25,7 +25,7 @@ pytest.importorskip("pydantic_monty", reason="the extra `programs` is not instal
 SECRET = "workbench-secret-of-this-test"
 # More than an attack takes that is stopped at its limit of a second, on a busy machine.
 PATIENCE = 60.0
-LIMITS: Json = {"printed": 4096, "cpu": 1.0, "memory": 64 << 20, "calls": 50, "seconds": 5.0}
+LIMITS: Json = {"printed": 4096, "cpu": 1.0, "memory": 64 << 20, "calls": 50, "seconds": 5.0, "value": 16 << 20}
 
 # Each must fail, unless it is in `HARMLESS`.
 ATTACKS = {
@@ -56,6 +56,12 @@ ATTACKS = {
     "printing": "while True: print('x' * 1000)",
     "calls": "while True: call('a/b/c')",
     "sleep": "import time\nwhile True: time.sleep(10)",
+    "shared value": "x = []\nfor _ in range(60): x = [x, x]\nx",
+    "shared argument": "x = []\nfor _ in range(60): x = [x, x]\ncall('a/b/c', value=x)",
+    "shared need": "x = []\nfor _ in range(60): x = [x, x]\nfind(x)",
+    "shared key": "x = ()\nfor _ in range(22): x = (x, x)\n{x: 1}",
+    "shared set": "x = ()\nfor _ in range(22): x = (x, x)\n{x, 1}",
+    "shared text": "['a' * 1_000_000] * 1_000_000",
     "brackets": "(" * 100_000,
     "long source": "x = 1\n" * 400_000,
     # out of the sandbox

@@ -34,8 +34,8 @@ from mcp_workbench.errors import DownstreamError, package_hint
 START_TIMEOUT: Final = 30.0
 MAX_WARM_WORKERS: Final = 2
 WARM_WORKER_LIFETIME: Final = 60.0
-# What a program may hand to a call or answer with.
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+# Twice what the worker lets a program hand over (`MAX_VALUE_BYTES`).
+MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 NO_MONTY: Final = "programs need `pydantic-monty`"
 NO_INTERPRETER_HINT: Final = package_hint("pydantic-monty")
 _WORKER_SANDBOX: Final = SandboxConfig(profile="sealed")

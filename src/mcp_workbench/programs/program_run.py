@@ -34,7 +34,7 @@ from mcp_workbench.programs.program_pool import ProgramPool, Worker, WorkerEnded
 MAX_CPU_SECONDS: Final = 10.0
 MAX_SOURCE_BYTES: Final = 64 * 1024
 MAX_PRINTED_BYTES: Final = 64 * 1024
-# One result that a call returns to its program.
+# One result that a call returns to its program, the arguments of a call, and the answer.
 MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
 # One sleep. It counts towards the time of the program.
 MAX_SLEEP: Final = 1.0
@@ -48,13 +48,30 @@ DEFAULT_ANSWER_TOKENS: Final = 2_000
 _MAX_NAMED_TOOLS_DONE: Final = 8
 # Of the line that an error is about.
 _MAX_TOLD_SOURCE: Final = 200
-# What to do instead of what the interpreter does not know.
-_SUBSTITUTES: Final = {
-    "yield": "append to a list and return it",
-    "'del'": "assign None, or build a new value without it",
-    "cannot suspend": "make calls in a loop or a comprehension, not in a function for `map`, `filter` or `sorted`",
-    "class inheritance": "use functions, dicts, or a class of its own",
-    "No module named": "there are json, re, csv, datetime, math, collections, itertools, functools, hashlib and time",
+_UNSUPPORTED: Final = "NotImplementedError: "
+# What to do instead of what the interpreter does not know: how its message begins, a part of it, and the advice.
+_SUBSTITUTES: Final = (
+    (_UNSUPPORTED, "yield", "append to a list and return it"),
+    (_UNSUPPORTED, "'del'", "assign None, or build a new value without it"),
+    (
+        _UNSUPPORTED,
+        "cannot suspend",
+        "make calls in a loop or a comprehension, not in a function for `map`, `filter` or `sorted`",
+    ),
+    (_UNSUPPORTED, "class inheritance", "use functions, dicts, or a class of its own"),
+    (
+        "ModuleNotFoundError: ",
+        "",
+        "there are json, re, csv, datetime, math, collections, itertools, functools, hashlib and time",
+    ),
+    ("PermissionError: Permission denied: '", "", "programs have no files: call a tool that reads them"),
+    ("TypeError: ", "object can't be awaited", "`call` returns the value: leave out `await`"),
+)
+# The limits that the worker notices.
+_PASSED_LIMITS: Final = {
+    "print": f"the program prints more than {MAX_PRINTED_BYTES // 1024} KiB, the most allowed",
+    "value": f"the program hands over a value of more than {MAX_VALUE_BYTES >> 20} MiB or a million values, the most "
+    "allowed for arguments and for the answer",
 }
 
 
@@ -214,6 +231,7 @@ class ProgramRun:
                 "cpu": min(MAX_CPU_SECONDS, settings.seconds),
                 "memory": settings.memory << 20,
                 "printed": MAX_PRINTED_BYTES,
+                "value": MAX_VALUE_BYTES,
             }
         )
         while True:
@@ -224,9 +242,10 @@ class ProgramRun:
             if "printed" in message:
                 self._printed += str(message["printed"])
                 continue
+            if "line" in message:
+                self._line, self._is_there = message["line"], True
             if "limit" in message:
-                raise LimitReached(f"the program prints more than {MAX_PRINTED_BYTES // 1024} KiB, the most allowed")
-            self._line, self._is_there = message.get("line"), True
+                raise LimitReached(_PASSED_LIMITS[message["limit"]])
             if "sleep" in message:
                 seconds = float(message["sleep"])
                 # NaN is not within these bounds.
@@ -269,8 +288,8 @@ class ProgramRun:
         assert results is not None
         try:
             if len(payload) > MAX_VALUE_BYTES:
-                limit = f"{MAX_VALUE_BYTES >> 20} MiB"
-                raise CallFailed(f"[{where}] the result is larger than {limit}, the most that a program can read")
+                limit = f"larger than {MAX_VALUE_BYTES >> 20} MiB, the most that a program can read"
+                raise CallFailed(f"[{where}] the result is {limit}" if where else f"the kept result is {limit}")
             keeper = results.keeper(self._call.view, origin)
             read = (kind, payload, where, keeper)
             value_of_it = partial(value_of, *read, is_declared=True)
@@ -344,7 +363,8 @@ class ProgramRun:
             case "crash":
                 cause = f"the interpreter crashed: {message}"
             case _:
-                instead = next((text for word, text in _SUBSTITUTES.items() if word in message), "")
+                advice = (text for start, part, text in _SUBSTITUTES if message.startswith(start) and part in message)
+                instead = next(advice, "")
                 cause = f"{message.replace('The monty syntax parser does not yet support', 'no support for')}"
                 cause += f"; {instead}" if instead else ""
         return "\n".join(filter(None, (self._named(error.get("line")), cause)))

@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, Final, NoReturn
 _SUSPENSIONS_PER_CALL: Final = 4
 _OTHER_SUSPENSIONS: Final = 2000
 _MAX_VALUE_DEPTH: Final = 200
+# Of one answer, or of the arguments of one call: as many as of a result that is decoded as a whole.
+_MAX_VALUES: Final = 1_000_000
 _PAUSES: Final = frozenset({"system.sleep", "system.async_sleep"})
 # Python writes no number that is much longer.
 _MAX_INTEGER_BITS: Final = 8192
@@ -26,8 +28,8 @@ class FailedCall(RuntimeError):
     """A call has failed; programs see a `RuntimeError`."""
 
 
-class PrintLimit(Exception):
-    """Ends a program that prints too much."""
+class PassedLimit(Exception):
+    """A program has passed a limit, which the workbench knows: it ends the program."""
 
 
 class Channel:
@@ -38,6 +40,8 @@ class Channel:
         self._outgoing = outgoing
         # Of the program, where it has stopped to ask something.
         self.line: int | None = None
+        # How many bytes one line may have.
+        self.limit = sys.maxsize
 
     def read(self) -> dict[str, Any]:
         line = self._incoming.readline()
@@ -48,7 +52,23 @@ class Channel:
         return read
 
     def write(self, message: dict[str, Any]) -> None:
-        self._outgoing.write(json.dumps(message).encode() + b"\n")
+        """Raises `PassedLimit`, and ValueError for what JSON does not have."""
+        try:
+            line = json.dumps(plain(message, Room(self.limit)))
+            if len(line) > self.limit:
+                raise PassedLimit
+        except PassedLimit:
+            where = {name: value for name, value in message.items() if name == "line"}
+            self._write_line(json.dumps({"limit": "value", **where}))
+            raise
+        self._write_line(line)
+
+    def tell_print_limit(self) -> None:
+        """The interpreter heeds an exception only at the next call or the end, so the workbench ends the program."""
+        self._write_line(json.dumps({"limit": "print"}))
+
+    def _write_line(self, line: str) -> None:
+        self._outgoing.write(line.encode() + b"\n")
         self._outgoing.flush()
 
     def ask(self, message: dict[str, Any]) -> Any:
@@ -70,59 +90,84 @@ class Printed:
     def __call__(self, stream: str, text: str) -> None:
         self._left -= len(text.encode(errors="replace"))
         if self._left < 0:
-            # The interpreter heeds the exception only at the next call or the end, so the workbench ends the program.
-            self._channel.write({"limit": "print"})
-            raise PrintLimit
-        self._channel.write({"printed": text})
+            self._channel.tell_print_limit()
+            raise PassedLimit
+        if text:
+            self._channel.write({"printed": text})
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """A value of a program as JSON has it."""
+class Room:
+    """What is left for a value. A part that is in several places takes memory once in the interpreter, and is written
+    in each of them: of sixty lists with the next one twice there is no end."""
+
+    def __init__(self, most: int) -> None:
+        self._bytes = most
+        self._values = _MAX_VALUES
+
+    def take(self, size: int) -> None:
+        self._bytes -= size
+        self._values -= 1
+        if self._bytes < 0 or self._values < 0:
+            raise PassedLimit
+
+
+def plain(value: Any, room: Room, depth: int = 0) -> Any:
+    """A value of a program as JSON has it. Raises `PassedLimit`, and ValueError for what has no place there."""
     if depth > _MAX_VALUE_DEPTH:
         raise ValueError("the value is nested too deeply")
     if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
         raise ValueError(f"an integer of {value.bit_length():,} bits is too large to be an answer or an argument")
+    room.take(len(value) if isinstance(value, str | bytes) else 1)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else str(key): plain(each, depth + 1) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-        return [plain(each, depth + 1) for each in items]
+        return {_key(key, room, depth): plain(each, room, depth + 1) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each, room, depth + 1) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted((plain(each, room, depth + 1) for each in value), key=repr)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if hasattr(value, "attributes"):
         # An instance of a class of the program.
-        return plain(value.attributes, depth + 1)
+        return plain(value.attributes, room, depth + 1)
     return str(value)
 
 
-def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Run one program. Returns its end, as the workbench is told it."""
+def _key(key: Any, room: Room, depth: int) -> str:
+    written = plain(key, room, depth + 1)
+    return written if isinstance(written, str) else str(written)
+
+
+def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> None:
+    """Run one program, and tell the workbench its end."""
     import pydantic_monty as monty
 
+    channel.line, channel.limit = None, wanted["value"]
     printed = Printed(wanted["printed"], channel)
 
     def call(tool: Any, arguments: Any = None, /, **more: Any) -> Any:
-        given = {**(plain(arguments) if isinstance(arguments, dict) else {}), **plain(more)}
         if arguments is not None and not isinstance(arguments, dict):
             raise TypeError("the second argument of call is a dict of arguments; or give them by name")
-        return channel.ask({"call": plain(tool), "arguments": given})
+        return channel.ask({"call": tool, "arguments": {**(arguments or {}), **more}})
 
     def find(need: Any) -> Any:
-        return channel.ask({"find": str(need)})
+        if not isinstance(need, str):
+            raise TypeError("find takes a text that says what is needed")
+        return channel.ask({"find": need})
 
     # As a program knows them, for complaints about their arguments.
     call.__qualname__, find.__qualname__ = "call", "find"
 
+    suspensions = wanted["calls"] * _SUSPENSIONS_PER_CALL + _OTHER_SUSPENSIONS
     limits = {
         "max_feed_duration_secs": wanted["cpu"],
         "max_memory": wanted["memory"],
-        "max_suspensions": wanted["calls"] * _SUSPENSIONS_PER_CALL + _OTHER_SUSPENSIONS,
+        "max_suspensions": suspensions,
     }
     source = wanted["code"].encode()
     try:
@@ -134,19 +179,23 @@ def run(pool: Any, channel: Channel, wanted: dict[str, Any]) -> dict[str, Any]:
                 channel.line = _line(step.position, source)
                 if isinstance(step, monty.FunctionSnapshot) and step.function_name in _PAUSES:
                     # The workbench waits, which knows the time of the program.
-                    channel.ask({"sleep": plain(step.args[0])})
+                    channel.ask({"sleep": step.args[0]})
                     step = step.resume({"return_value": None})
                 else:
                     step = step.resume_auto()
-        end: dict[str, Any] = {"value": plain(step.output)}
+        channel.write({"end": {"value": step.output}})
+        return
     except monty.MontyCrashedError as error:
-        end = {"error": {"kind": "time" if error.timed_out else "crash", "message": str(error)}}
+        told = {"kind": "time" if error.timed_out else "crash", "message": str(error)}
     except monty.MontyError as error:
-        end = {"error": _described(error)}
+        told = _described(error, suspensions)
     except (ValueError, TypeError, RuntimeError) as error:
         # Its value cannot leave the interpreter.
-        end = {"error": {"kind": "value", "message": str(error)}}
-    return {"end": end}
+        told = {"kind": "value", "message": str(error)}
+    except PassedLimit:
+        told = {"kind": "limit", "message": "the workbench has ended the program"}
+    told["message"] = told["message"][: wanted["printed"]]
+    channel.write({"end": {"error": told}})
 
 
 def _line(position: Any, source: bytes) -> int | None:
@@ -155,7 +204,7 @@ def _line(position: Any, source: bytes) -> int | None:
     return source.count(b"\n", 0, position.start) + 1 if is_own else None
 
 
-def _described(error: Any) -> dict[str, Any]:
+def _described(error: Any, suspensions: int) -> dict[str, Any]:
     text = str(error)
     frames = error.traceback() if hasattr(error, "traceback") else []
     # Inside of `eval` there is no line of the program.
@@ -167,6 +216,10 @@ def _described(error: Any) -> dict[str, Any]:
         described["kind"] = "time"
     elif text.startswith("MemoryError: ") and "memory limit" in text:
         described["kind"] = "memory"
+    elif text.startswith("RuntimeError: suspension limit"):
+        described["message"] = (
+            f"the program has called, slept and asked for names {suspensions:,} times, the most allowed"
+        )
     if own:
         described["line"] = own[-1].line
     return described
@@ -183,7 +236,7 @@ def main() -> NoReturn:
     ) as pool:
         channel.write({"ready": True})
         while True:
-            channel.write(run(pool, channel, channel.read()))
+            run(pool, channel, channel.read())
 
 
 if __name__ == "__main__":
