@@ -33,6 +33,12 @@ def test_calls_that_wait_come_first_and_cannot_write_lines_of_another() -> None:
     assert third == Need("sign in to box/b", (), "mcp-workbench auth login box/b")
 
 
+def test_one_that_ends_needs_answers_to_its_calls_alone() -> None:
+    call = {"id": "3f9c", "principal": "a", "call": "box/x", "arguments": "{}", "secondsLeft": 61}
+    ending = {**status(server("b", "needs sign-in"), approvals=[call]), "serving": "ending"}
+    assert [each.what for each in needs_of(ending)] == ["approve box/x for a, 1 min 1 s left"]
+
+
 def test_a_sign_in_names_whose_it_is_and_one_that_ends_soon_is_announced() -> None:
     users = [server("b", "needs sign-in", user=user, nextStep="run this") for user in ("alice", "bob", "alice")]
     soon = server("c", signInNote="your sign-in ends tomorrow")

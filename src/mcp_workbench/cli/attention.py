@@ -35,6 +35,9 @@ class Need(Struct, frozen=True):
 
 def needs_of(status: dict[str, Any]) -> list[Need]:
     """The most urgent first: a call that waits for approval holds up an agent."""
+    if status.get("serving") == "ending":
+        # Of a shared workbench that was restarted, the next one says everything else.
+        return [*_approvals(status.get("approvals"))]
     servers = grouped(status["servers"])
     return [
         *_approvals(status.get("approvals")),
