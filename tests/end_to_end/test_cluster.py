@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -73,6 +74,31 @@ async def test_legacy_session_goes_on_at_another_instance(folder: Path) -> None:
             ended = await client.request("DELETE", mcp_session_id=id, content_type=None, **headers)
             assert ended.status == 204
             assert (await client.request(body=asked, mcp_session_id=id, **headers)).status == 404
+
+
+async def test_instances_of_one_user_may_share_their_folders(folder: Path) -> None:
+    async with machines(folder) as rig:
+        token = rig.give_key("ann", "a")
+        one, other = await rig.start("a", BOXES), await rig.start("a", BOXES)
+        headers: dict[str, Any] = {"authorization": f"Bearer {token}", "mcp_protocol_version": LEGACY}
+        async with raw_client(one.port) as client:
+            response = await client.request(body=initialize(), authorization=f"Bearer {token}")
+            id = response.headers["mcp-session-id"]
+        await rig.until_left(SESSION, "ann", id)
+        shown = ["team", "cluster", "status", "--config", str(one.folder / "workbench-config.json")]
+        async with asyncio.timeout(PATIENCE):
+            # They say once a second whom they serve.
+            while not re.search(rf"{one.port}/mcp .* 1 +1 +0 ", listed := await one.run(*shown)):
+                await asyncio.sleep(0.1)
+        assert f":{other.port}/mcp" in listed
+        await one.kill()
+        async with raw_client(other.port) as client:
+            asked = legacy("tools/list", {}, id=2)
+            assert (await client.request(body=asked, mcp_session_id=id, **headers)).status == 200
+        await other.run("team", "key", "revoke", "ann")
+        async with raw_client(other.port) as client, asyncio.timeout(PATIENCE):
+            while (await client.request(body=asked, mcp_session_id=id, **headers)).status != 401:
+                await asyncio.sleep(0.05)
 
 
 async def test_session_is_given_up_only_once_the_state_has_said_that_it_is_unknown(folder: Path) -> None:
