@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import gc
 import json
 import os
 import stat
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -605,3 +607,18 @@ def test_a_link_to_the_file_in_its_place_is_refused(path: Path, file: AuditFile)
     with pytest.raises(OSError):
         write(file, 2)
     assert moved.read_bytes() == before
+
+
+def test_writing_keeps_no_memory(file: AuditFile) -> None:
+    writes = 600
+    file.append([line_of(0)])
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(writes):
+            file.append([line_of(number)])
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept < 24 * writes, "less than an object for each"
