@@ -300,9 +300,9 @@ class Tasks:
         # One that may be seen and not used is refused by the steps, which say why.
         denial = None if given is None else refused(view, given.entry, given.own)
         if given is None and self._state.is_in_doubt:
-            task = f"task `{handle[:200]}`"
             return Reject(
-                INTERNAL_ERROR, f"{task} cannot be looked up now, because the cluster's state is away; try again later"
+                INTERNAL_ERROR,
+                f"task `{handle[:200]}` cannot be looked up now, because the cluster's state is away; try again later",
             )
         if given is None or (denial is not None and denial.hides):
             return Reject(INVALID_PARAMS, f"task `{handle[:200]}` is not known")
