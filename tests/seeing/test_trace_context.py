@@ -141,7 +141,7 @@ def test_samplers_keep_new_traces_as_opentelemetry_names_them(prefix: str, name:
 
 def test_new_traces_are_kept_by_others_that_keep_as_many() -> None:
     drawn = [draw() for _ in range(1000)]
-    ids = [new_trace_id(each) for each in drawn]
+    ids = [int(new_trace_id(each), 16) for each in drawn]
     assert len(set(ids)) == len(ids) and max(ids) > 1 << 120
     sampler = Sampler(0.5, follows_parent=False)
     assert [sampler.keeps(TraceContext(each, SPAN, 0)) for each in ids] == [each < 0.5 for each in drawn]

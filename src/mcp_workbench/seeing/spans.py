@@ -20,6 +20,8 @@ from mcp_workbench.seeing.trace_context import TraceContext
 
 SPAN_SCOPE: Final = "mcp-workbench"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
+# Of the ids of requests, which clients may make longer.
+_MAX_DIGITS: Final = 20
 # Of the value of an attribute: names come from clients.
 MAX_VALUE: Final = 1024
 # Descriptions of calls that are kept in JSON. Most clients use the same few tools.
@@ -59,6 +61,9 @@ class CallSubject(Struct, eq=False, gc=False):
     server_version: str | None
     # Where the server is; None for a process.
     url: str | None
+    # What the two spans of a call that ended well say of it, once it was written.
+    served_well: bytes = b""
+    sent_well: bytes = b""
 
 
 class TracedCall(Struct, gc=False):
@@ -116,18 +121,26 @@ def _write_spans(call: TracedCall, pieces: list[bytes]) -> None:
     if parent is not None or call.events or call.linked is not None:
         more = _about_request(call)
         state = b',"traceState":' + _text(parent.state) if parent is not None and parent.state else b""
-    flags = call.flags & 0xFF | _KNOWN_WHERE
+    flags, request_id = call.flags & 0xFF | _KNOWN_WHERE, call.request_id
+    # Nearly all: a number, and a call that ended well.
+    is_number = len(request_id) < _MAX_DIGITS and request_id.isdigit()
+    if call.outcome is WELL and call.server_outcome is WELL and not call.rule:
+        if not subject.served_well:
+            subject.served_well, subject.sent_well = _served(subject, WELL, ""), _sent(subject, WELL)
+        served, sent_on = subject.served_well, subject.sent_well
+    else:
+        served, sent_on = _served(subject, call.outcome, call.rule), _sent(subject, call.server_outcome)
     pieces += (
         _TRACE_ID, trace_id, _SPAN_ID, call.span_id, _START_TIME, arrived, _END_TIME, ended,
         _FLAGS_MEMBERS[flags if parent is None else flags | _REMOTE_PARENT_FLAGS], state, more,
-        _served(subject, call.outcome, call.rule), _request_id(call.request_id), _CALL_ID, id, _SPAN_END,
+        served, b'"%b"' % request_id if is_number else _request_id(request_id), _CALL_ID, id, _SPAN_END,
     )  # fmt: skip
     if call.sent is not None:
         sent = arrived if call.sent == call.arrived else b"%d" % (epoch + int(call.sent * 1e9))
         pieces += (
             _TRACE_ID, trace_id, _SPAN_ID, call.client_span_id, _START_TIME, sent, _END_TIME, ended,
             _FLAGS_MEMBERS[flags], state, _PARENT_ID, call.span_id,
-            _sent(subject, call.server_outcome), b'"%d"' % call.wire_id, _CALL_ID, id, _SPAN_END,
+            sent_on, b'"%d"' % call.wire_id, _CALL_ID, id, _SPAN_END,
         )  # fmt: skip
 
 

@@ -95,11 +95,12 @@ def with_traceparent(meta: bytes | None, trace_id: bytes, span_id: bytes, flags:
 draw: Final = _random.random
 
 
-def new_trace_id(drawn: float) -> int:
-    """The id of a new trace that is kept. Its second half begins with what was drawn, so that others keep it, too, if
-    they decide by the id as `Sampler.keeps` does."""
-    rest = _random.getrandbits(75)
-    return (rest >> 11) << 64 | int(drawn * _CHANCES) << 11 | rest & 0x7FF or 1
+def new_trace_id(drawn: float) -> bytes:
+    """The id of a new trace that is kept, hexadecimal. Its second half begins with what was drawn, so that others keep
+    it, too, if they decide by the id as `Sampler.keeps` does."""
+    # Never zero.
+    first = _random.getrandbits(64) | 1
+    return b"%016x%016x" % (first, int(drawn * _CHANCES) << 11 | _random.getrandbits(11))
 
 
 def two_span_ids() -> bytes:

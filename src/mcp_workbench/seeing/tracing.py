@@ -77,9 +77,9 @@ class CallTracer:
         if parent is None:
             if drawn >= self.ratio:
                 return None
-            trace_id = new_trace_id(drawn)
+            trace = new_trace_id(drawn)
         elif self._sampler.keeps(parent):
-            trace_id = parent.trace_id
+            trace = b"%032x" % parent.trace_id
         else:
             return None
         header = call.route.trace_parent
@@ -87,7 +87,7 @@ class CallTracer:
         # Often a library has put the same into both.
         if linked is not None and parent is not None and linked[:2] == parent[:2]:
             linked = None
-        ids, trace = two_span_ids(), b"%032x" % trace_id
+        ids = two_span_ids()
         flags = SAMPLED_FLAG if parent is None else parent.flags | SAMPLED_FLAG
         ours = Raw(with_traceparent(meta, trace, ids[16:], flags, has_parent=parent is not None))
         return CallTrace(self, tracker, call, trace, ids[:16], ids[16:], flags, parent, linked, ours)

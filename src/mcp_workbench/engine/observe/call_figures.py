@@ -307,6 +307,7 @@ class CallFigures:
         self._listeners: tuple[CallListener, ...] = ()
         # Those who look at calls that have ended some time later.
         self._collectors: tuple[EndedCalls, ...] = ()
+        self.has_collectors = False
         self._records: dict[AnyPassage, CallRecord] = {}
         self._saved: dict[str, int] = {}
         # Events that are no calls, by kind, decision and place, and denied requests by what denied them.
@@ -322,10 +323,6 @@ class CallFigures:
         self._quiet_until = self._turn_at
 
     # ── what is read ──
-
-    @property
-    def has_collectors(self) -> bool:
-        return bool(self._collectors)
 
     def totals(self) -> Totals:
         self._find_running()
@@ -424,9 +421,11 @@ class CallFigures:
         """Add every call that ends from now on, until the function that this returns is called. Which calls are running
         is found out when somebody looks (`running_passages`), so a call costs little more than counting it."""
         self._collectors += (collector,)
+        self.has_collectors = True
 
         def stop() -> None:
             self._collectors = tuple(each for each in self._collectors if each is not collector)
+            self.has_collectors = bool(self._collectors)
 
         return stop
 

@@ -39,18 +39,19 @@ class TracedStepRunner(StepRunner):
         self._plainly = super().lets_pass
 
     def lets_pass(self, call: RoutedCall, decision: Forward) -> bool:
-        route = call.route
-        if self._is_unchecked and route.passage is None and route.tracker is None:
-            figures, drawn, trace = self._sole_tracker, self._draw(), None
+        figures, route = self._sole_tracker, call.route
+        if figures is not None and route.arrived is None and not (route.passage or figures.is_watched):
+            # Nearly all: only counted, when it ends, as the router does without traces.
+            drawn = self._draw()
             # Without `_meta`, it belongs to no trace yet.
             if drawn < self._ratio or call.meta is not None:
-                trace = self._tracer.begin_trace(call, self._figures, drawn)
-            if figures is not None and route.arrived is None and not figures.is_watched:
-                # Nearly all: only counted, when it ends, as the router does without traces.
+                trace = self._tracer.begin_trace(call, figures, drawn)
                 if trace is not None:
-                    call.meta = trace.meta
-                route.tracker, route.arrived = trace or figures, monotonic()
-                return True
+                    figures, call.meta = trace, trace.meta
+            route.tracker, route.arrived = figures, monotonic()
+            return True
+        if self._is_unchecked and route.passage is None and route.tracker is None:
+            trace = self._tracer.begin_trace(call, self._figures, self._draw())
             if trace is None:
                 return self._plainly(call, decision)
             is_passed: bool = self._tracked_by(trace, self._plainly, call, decision)
