@@ -67,6 +67,7 @@ class _Life:
     def on_sent(self, request: WaitingRequest) -> None:
         first = next(each for each in self.waiting if each.exchange is request.exchange)
         assert first is self.of(self.waiting, first.client)[0], "in the order of arrival"
+        assert len(self.of(self.in_progress, first.client)) < self.share()
         assert request.parts == (b"x" * first.size,) and request.size == first.size
         self.waiting.remove(first)
         self.in_progress.append(first)
@@ -77,7 +78,7 @@ class _Life:
 
     def request(self) -> None:
         self.count += 1
-        client, size, timeout = self.chosen.randint(1, 3), self.chosen.randint(1, 3), float(self.chosen.randint(2, 30))
+        client, size, timeout = self.chosen.randint(1, 4), self.chosen.randint(1, 3), float(self.chosen.randint(2, 30))
         known = _Known(self.count, client, size, self.now, timeout, fails=self.chosen.random() < 0.1)
         own = len(self.of(self.in_progress, client))
         if self.table.admits(known.exchange):
