@@ -14,15 +14,13 @@ import pytest
 
 import mcp_workbench
 from mcp_workbench import __version__
-from mcp_workbench.app.serving import STDIO_DRAIN_TIMEOUT
-from mcp_workbench.engine.observe.status_socket import running_workbenches
 from mcp_workbench.engine.version import full_version
 from mcp_workbench.sharing.front.joining import socket_path
 from mcp_workbench.sharing.front.line_protocol import PROTOCOL, written_hello
 from tests.cli.shell import Done, run
 from tests.sharing.harness import Shared
 from tests.support.client import RawClient
-from tests.support.processes import PATIENCE, wait_until
+from tests.support.processes import wait_until
 from tests.support.workbench import scripted_entry, write_config
 
 BOX = {"box": {"server": scripted_entry()}}
@@ -131,10 +129,6 @@ async def test_another_version_that_speaks_another_protocol_serves_alone_beside_
     assert len(shared.pids) == 1
 
 
-async def calls_in_flight() -> int:
-    return sum(each["callsInFlight"] for status in await running_workbenches() for each in status["servers"])
-
-
 async def rejoined(client: RawClient) -> None:
     await client.wait_for(lambda: "joined the one" in client.stderr, "the front end to join again")
 
@@ -174,27 +168,31 @@ async def test_after_an_update_in_place_old_front_ends_share_the_new_workbench(s
 async def test_restarting_with_another_version_answers_the_calls_that_run(shared: Shared, tmp_path: Path) -> None:
     env = other_version(tmp_path, version="0.0.1")
     assert run("up", env=env).status == 0
-    async with shared.client(BOX, env=env) as first, shared.client(BOX, env=env) as second:
-        await first.use_tool("box", "server", "echo", {"text": "warm"})
+    asking = {"box": {"server": scripted_entry("--era", "legacy")}}
+    may: dict[str, object] = {"elicitation": {}}
+    async with (
+        shared.client(asking, env=env, capabilities=may) as first,
+        shared.client(asking, env=env, capabilities=may) as second,
+    ):
         other_version(tmp_path)
         noted = run("--version", env=env)
         assert noted.stdout == "mcp-workbench 9.9.9\n" and "runs 0.0.1" in noted.stderr
         assert "mcp-workbench up --restart" in noted.stderr
-        # Longer than a workbench that is stopped lets calls go on.
-        seconds = STDIO_DRAIN_TIMEOUT + 2
-        calls = [
-            asyncio.create_task(each.use_tool("box", "server", "slow", {"seconds": seconds}))
-            for each in (first, second)
-            for _ in range(3)
-        ]
-        async with asyncio.timeout(PATIENCE):
-            while await calls_in_flight() < 6:
-                await asyncio.sleep(0.02)
+        # They last until their question is answered, however long the restart takes here.
+        calls = []
+        for client in (first, second):
+            client.silent.add("elicitation/create")
+            calls += [asyncio.create_task(client.use_tool("box", "server", "ask")) for _ in range(3)]
+            await client.wait_for(lambda one=client: len(one.server_requests) == 3, "the questions")  # type: ignore[misc]
         done = await asyncio.to_thread(run, "up", "--restart", env=env)
         assert done.status == 0, done
         assert "finishes 6 calls" in done.stderr
         # In the meantime they are served, by the one that has their calls.
         assert await first.use_tool("box", "server", "echo", {"text": "meanwhile"})
+        for client in (first, second):
+            for question in client.server_requests:
+                accepted = {"action": "accept", "content": {}}
+                await client.send({"jsonrpc": "2.0", "id": question["id"], "result": accepted})
         for answer in await asyncio.gather(*calls):
             assert "isError" not in answer
         for client in (first, second):
