@@ -13,7 +13,7 @@ from mcp_workbench.engine.process_context import runtime_folder
 from mcp_workbench.sharing.front.joining import log_path, socket_path, take_lock
 from tests.cli.shell import run
 from tests.support.client import RawClient
-from tests.support.processes import wait_until
+from tests.support.processes import alive, wait_until
 from tests.support.workbench import workbench_command, write_config
 
 # What a workbench may take to end on a busy machine: its servers first.
@@ -100,3 +100,5 @@ class Shared:
             if self.is_running:
                 run("down")
                 self.wait_until_gone()
+            # One that was restarted has given the lock away, and may take a moment longer.
+            wait_until(lambda: not any(map(alive, self.pids)), END_SECONDS, what="the end of every shared workbench")

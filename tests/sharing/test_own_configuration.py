@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -30,12 +31,21 @@ def own() -> Path:
 
 
 def status() -> dict[str, Any]:
-    (shown,) = json.loads(run("status", "--json").stdout)
+    # After a restart, another may not have ended yet.
+    (shown,) = (each for each in json.loads(run("status", "--json").stdout) if each["serving"] == "shared")
     return dict(shown)
 
 
 def servers() -> list[tuple[str, str]]:
     return [(each["toolbox"], each["server"]) for each in status()["servers"]]
+
+
+def answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def test_status_shows_servers_and_metrics_answer_without_clients(shared: Shared, own: Path) -> None:
@@ -46,19 +56,31 @@ def test_status_shows_servers_and_metrics_answer_without_clients(shared: Shared,
     assert servers() == [("box", "server")]
     assert status()["servers"][0]["starts"] == 0
 
-    def answers() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    wait_until(answers, END_SECONDS, what="metrics")
+    wait_until(lambda: answers(address), END_SECONDS, what="metrics")
     # Again, and after a restart.
     shared.up()
     assert status()["configurations"] == 1
     assert run("restart").status == 0
     assert servers() == [("box", "server")]
+    shared.down()
+
+
+async def test_metrics_move_to_the_next_workbench_while_a_call_goes_on(shared: Shared, own: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    write_config(own, BOX, metrics=address)
+    shared.up()
+    wait_until(lambda: answers(address), END_SECONDS, what="metrics")
+    async with shared.client(BOX) as client:
+        held = await client.start_tool(
+            "use_tool", {"tool": {"toolbox": "box", "server": "server", "tool": "hang"}, "arguments": {}}
+        )
+        assert await client.use_tool("box", "server", "echo", {"text": "the call before it has begun"})
+        assert (await asyncio.to_thread(run, "restart")).status == 0
+        wait_until(lambda: answers(address), END_SECONDS, what="metrics of the next one")
+        assert "no metrics are served" not in shared.log and "bye" not in shared.log
+        await client.cancel(held)
+        wait_until(lambda: "bye" in shared.log, END_SECONDS)
     shared.down()
 
 

@@ -64,7 +64,8 @@ def test_a_client_that_comes_while_there_is_no_socket_waits_for_it_and_starts_no
     os.unlink(socket_path())
     done = run("restart")
     assert done.status == 0 and f"(process {shared.pids[-1]})" in done.stdout
-    assert len(shared.pids) == 2 and not alive(shared.pids[0])
+    assert len(shared.pids) == 2
+    wait_until(lambda: not alive(shared.pids[0]), what="the end of the first")
     os.unlink(socket_path())
     done = run("down")
     assert done.stdout.startswith(f"The shared workbench (process {shared.pids[-1]}) has ended.")

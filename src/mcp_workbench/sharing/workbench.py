@@ -191,7 +191,8 @@ class SharedWorkbench(ProcessOwner):
         self._hello_bytes = 0
         # Greetings and commands in progress: a second signal ends them, whatever they wait for.
         self._unserved: set[asyncio.Task[None]] = set()
-        self._awaiting_end: list[socket.socket] = []
+        # None once we have made room for another workbench.
+        self._awaiting_end: list[socket.socket] | None = []
         self._ending = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._goodbye = SERVE_ALONE
@@ -282,9 +283,9 @@ class SharedWorkbench(ProcessOwner):
         await self.catalogs.runtime.close_metrics()
         self._place.release()
         # The command that waits for this starts it.
-        for connection in self._awaiting_end:
+        for connection in self._awaiting_end or ():
             connection.close()
-        self._awaiting_end.clear()
+        self._awaiting_end = None
 
     # ── connections ──
 
@@ -500,7 +501,7 @@ class SharedWorkbench(ProcessOwner):
             try:
                 # `run` has only ended the clients that it found then.
                 if self._ending.is_set():
-                    client.end(self._reason, self._goodbye)
+                    client.end(self._reason, self._goodbye, between_calls=self._is_succeeded)
                 await client.serve(first, self._is_urgent)
             finally:
                 self.clients.discard(client)
@@ -530,8 +531,9 @@ class SharedWorkbench(ProcessOwner):
             is_restart = hello.command == RESTART
             reason = f"requested by `mcp-workbench up --{'restart' if is_restart else 'stop'}` (process {hello.pid})"
             self.end(reason, COME_AGAIN if is_restart else SERVE_ALONE, is_succeeded=is_restart)
-            # Kept open until we are gone, or have made room, which is what the command waits for.
-            self._awaiting_end.append(connection.dup())
+            if self._awaiting_end is not None:
+                # Kept open until we are gone, or have made room, which is what the command waits for.
+                self._awaiting_end.append(connection.dup())
             await self._answer(connection, f"{ENDING_NOW} {os.getpid()} {count}")
         else:
             await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")

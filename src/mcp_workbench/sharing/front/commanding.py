@@ -17,7 +17,7 @@ from mcp_workbench.sharing.front.joining import (
     introduce,
     lock_holder,
 )
-from mcp_workbench.sharing.front.line_protocol import ENDING_NOW, written_hello
+from mcp_workbench.sharing.front.line_protocol import AGAIN, ENDING_NOW, written_hello
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,14 +90,30 @@ def _end_holder() -> Ended:
 
 
 def end(command: str) -> Ended:
-    """End the workbench, and wait until it is gone. Raises `NotRunning` and `CannotJoin`."""
+    """End the workbench, and wait until it is gone, or has made room for the next one. Raises `NotRunning` and
+    `CannotJoin`."""
+    deadline = time.monotonic() + WORKBENCH_END_TIMEOUT
+    while True:
+        ended = _end_once(command)
+        if ended is not None:
+            return ended
+        # Another command has just ended it.
+        if time.monotonic() > deadline:
+            raise CannotJoin(f"the shared workbench did not end within {WORKBENCH_END_TIMEOUT:.0f} s")
+        time.sleep(_PAUSE)
+
+
+def _end_once(command: str) -> Ended | None:
+    """Return None if it is ending already. Raises `NotRunning` and `CannotJoin`."""
     connection = _reach()
     if connection is None:
         return _end_holder()
     try:
         verb, rest = exchange(connection, written_hello((), command=command), time.monotonic() + JOIN_TIMEOUT)
+        if verb in ("", AGAIN):
+            return None
         if verb != ENDING_NOW:
-            raise CannotJoin(rest if rest else "the shared workbench went away before it answered")
+            raise CannotJoin(rest)
         pid, _, clients = rest.partition(" ")
         connection.settimeout(WORKBENCH_END_TIMEOUT)
         try:
