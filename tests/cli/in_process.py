@@ -67,16 +67,21 @@ def command(
 
 
 def run(
-    *arguments: object, stdin: str = "", env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+    *arguments: object,
+    stdin: str = "",
+    typed: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
 ) -> Done:
     """`shell.run` without its process, which takes four times as long: for tests of what a command says and does.
+    `typed` are lines that somebody types at a terminal.
 
     Tests of the process (signals, encodings, terminals, what is left running) take `shell.run`, and so do async tests,
     whose event loop is in the way."""
     if arguments[:1] == ("serve",) or arguments[0] not in ("help", *COMMANDS):
         # `serve` takes over signals and streams, and what is no command may be its configuration.
         return shell.run(*arguments, stdin=stdin, env=env, cwd=cwd)
-    streams = Stream(stdin), Stream(), Stream()
+    streams = Stream(typed or stdin, is_terminal=typed is not None), Stream(), Stream()
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ.keys() - environment(env).keys():
             patch.delenv(name)

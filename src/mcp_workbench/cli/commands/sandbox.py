@@ -1,17 +1,24 @@
-"""`mcp-workbench sandbox`: find the strictest sandbox that a server works in, or install what it needs in one."""
+"""`mcp-workbench sandbox`: find the strictest sandbox that a server works in, or install what it needs in one.
+
+A trial gives a server no files that its entry keeps from it, unless the user agrees: what it says that it needs may be
+what it is after.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from mcp_workbench.cli.consent import agrees
 from mcp_workbench.cli.engine import Engine, connect
 from mcp_workbench.cli.error_output import FAILED_STATUS, complain, remark
 from mcp_workbench.cli.flags import Parsed, UsageError
-from mcp_workbench.cli.screen import Part, stdout
+from mcp_workbench.cli.screen import stdout
 from mcp_workbench.cli.settings import configuration, log_for
 from mcp_workbench.cli.unlisted_servers import alone
 from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
@@ -23,6 +30,13 @@ from mcp_workbench.errors import WorkbenchError
 
 # Each start shows at most the next thing that a server lacks.
 _MAX_WIDENINGS: Final = 3
+_LIMITING_FILES: Final = ("contained", "sealed")
+_TAKE_NOTHING: Final = '`"sandbox": "off"` takes nothing from it; check --connect says whether it starts then'
+_REACHES_ALL: Final = "In `guard` it reaches all of your files."
+_GRANT_IT: Final = (
+    "what it was denied can be granted with `read` and `write` of its `sandbox`, if you trust it with that; at a "
+    "terminal, this command asks"
+)
 
 
 def run(parsed: Parsed) -> int:
@@ -55,13 +69,25 @@ def _try(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
     screen = stdout()
     best: SandboxConfig | None = None
     ((_, server),) = config.servers()
+    is_contained = server.sandbox is not None and server.sandbox.profile in _LIMITING_FILES
+
+    def may(what: str) -> bool:
+        return not is_contained or (sys.stdin.isatty() and agrees(f"{what} Start it so?"))
+
     for each in _candidates(config, server):
-        sandbox, failure = _tried(config, each, redactor)
+        if each.profile == "guard" and is_contained and (best is not None or not may(_REACHES_ALL)):
+            continue
+        sandbox, failure = _tried(config, each, redactor, may)
         shown = f"{each.profile:10}"
         with_hosts = " with every host" if _has_more_hosts(each, server) else ""
         if failure is None:
             best = sandbox if best is None or _strictness(sandbox) > _strictness(best) else best
-            screen.line((shown, "name"), ("works", "good"), with_hosts, *_beyond(sandbox))
+            screen.line(
+                (shown, "name"),
+                ("works", "good"),
+                with_hosts,
+                *([f", if it {granted}"] if (granted := _granted(sandbox)) else ()),
+            )
         else:
             reason = redactor.text(failure.message.splitlines()[0])
             screen.line((shown, "name"), ("fails", "bad"), f"{with_hosts}: {reason}")
@@ -69,11 +95,10 @@ def _try(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
                 screen.line(" " * len(shown), redactor.text(said))
     screen.flush()
     if best is None:
-        hint = '`"sandbox": "off"` takes nothing from it; check --connect says whether it starts then'
+        hint = _GRANT_IT if is_contained else _TAKE_NOTHING
         return complain(f"`{label}` works in none of them", hint, status=FAILED_STATUS)
     remark("note", f"the strictest that `{label}` starts in: {written(best)}; whether its tools work is for you to try")
-    is_new = server.sandbox is None or server.sandbox.profile in ("guard", "off")
-    if is_new and best.profile != "guard" and best.home == "private":
+    if not is_contained and best.profile != "guard" and best.home == "private":
         home = private_home(server, Owner(config.path, label.partition("/")[0]))
         remark(
             "note",
@@ -99,13 +124,14 @@ def _strictness(sandbox: SandboxConfig) -> tuple[int, bool]:
 
 
 def _tried(
-    config: WorkbenchConfig, sandbox: SandboxConfig, redactor: Redactor
+    config: WorkbenchConfig, sandbox: SandboxConfig, redactor: Redactor, may: Callable[[str], bool]
 ) -> tuple[SandboxConfig, WorkbenchError | None]:
-    """Try it, and again with what the server says that it was denied. Returns the last that was tried."""
+    """Try it, and where that `may` be done, again with what the server says that it was denied. Returns the last that
+    was tried."""
     for _ in range(_MAX_WIDENINGS):
         failure = _failure(config, sandbox, redactor)
         wider = sandbox if failure is None else _wider(sandbox, failure)
-        if wider == sandbox:
+        if wider == sandbox or not may(f"It would start if it {_granted(wider)}, it says."):
             return sandbox, failure
         sandbox = wider
     return sandbox, _failure(config, sandbox, redactor)
@@ -126,9 +152,8 @@ def _has_more_hosts(sandbox: SandboxConfig, server: ServerConfig) -> bool:
     return sandbox.profile == "contained" and sandbox.network is None and isinstance(own, tuple)
 
 
-def _beyond(sandbox: SandboxConfig) -> list[Part]:
-    granted = [f"reads {each}" for each in sandbox.read] + [f"writes {each}" for each in sandbox.write]
-    return [f", if it {' and '.join(granted)}"] if granted else []
+def _granted(sandbox: SandboxConfig) -> str:
+    return " and ".join([f"reads {each}" for each in sandbox.read] + [f"writes {each}" for each in sandbox.write])
 
 
 def _in_profile(config: WorkbenchConfig, profile: Profile, **changed: str) -> SandboxConfig:
@@ -155,7 +180,7 @@ def _failure(config: WorkbenchConfig, sandbox: SandboxConfig, redactor: Redactor
 
 def _wider(sandbox: SandboxConfig, failure: WorkbenchError) -> SandboxConfig:
     """The sandbox with what the server says that it was denied, if that can be granted."""
-    if sandbox.profile not in ("contained", "sealed"):
+    if sandbox.profile not in _LIMITING_FILES:
         return sandbox
     home = os.path.expanduser("~")
     read, write = dict.fromkeys(sandbox.read), dict.fromkeys(sandbox.write)
