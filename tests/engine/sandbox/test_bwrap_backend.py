@@ -13,12 +13,14 @@ import pytest
 
 from mcp_workbench.engine.config.model import ServerConfig
 from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.sandbox import bwrap_backend
 from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.machine import capabilities
 from mcp_workbench.engine.sandbox.sandbox import Sandbox
 from mcp_workbench.engine.sandbox.server_sandbox import Owner, enforce, sandbox_of
 from mcp_workbench.engine.transport import landlock
 from mcp_workbench.engine.transport.child import spawn
+from mcp_workbench.engine.transport.confinement import start_confined
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
 from tests.engine.sandbox.test_server_sandbox import shell
@@ -158,6 +160,44 @@ def test_links_to_granted_paths_are_available(folder: Path) -> None:
         (folder / name).symlink_to(target)
     sandbox = decided(folder, read=(str(folder / "first/file"),), backend="bwrap")
     assert shell(sandbox, 'cat "$1"', str(folder / "first/file")).stdout == "found"
+
+
+@pytest.mark.skipif(not bwrap_backend._binds_descriptors(), reason="needs a bwrap that takes descriptors")
+@pytest.mark.parametrize("grant", ["write", "read", "unix_sockets"])
+def test_a_link_that_is_put_there_after_the_last_look_is_not_followed(folder: Path, grant: str) -> None:
+    for name in ("granted", "secret"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_text(name)
+    sandbox = decided(folder, **{grant: (str(folder / "granted"),)}, backend="bwrap")
+    launch = enforce(sandbox).launch
+    (folder / "granted").rename(folder / "moved")
+    (folder / "granted").symlink_to(folder / "secret")
+    command = [*launch.wrapper, "/bin/cat", str(folder / "granted/file")]
+    try:
+        done = start_confined(
+            launch.confinement,
+            lambda: subprocess.run(
+                command, capture_output=True, text=True, env=sandbox.environment, pass_fds=launch.descriptors
+            ),
+        )
+    finally:
+        launch.abandon()
+    assert done.stdout == "granted", done.stderr
+
+
+def test_without_descriptors_a_link_that_was_there_before_is_not_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older `bwrap`."""
+    monkeypatch.setattr(bwrap_backend, "_binds_descriptors", lambda: False)
+    for name in ("granted", "secret"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_text(name)
+    sandbox = decided(folder, write=(str(folder / "granted"),), backend="bwrap")
+    assert shell(sandbox, 'cat "$1/file"', str(folder / "granted")).stdout == "granted"
+    (folder / "granted").rename(folder / "moved")
+    (folder / "granted").symlink_to(folder / "secret")
+    assert shell(sandbox, 'cat "$1/file"', str(folder / "granted")).stdout == ""
 
 
 NEEDS_LANDLOCK = pytest.mark.skipif(capabilities().landlock_abi < landlock.RENAMES_ABI, reason="needs Landlock")

@@ -10,7 +10,8 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Final
 
 from mcp_workbench.engine.sandbox.resource_limits import limiting
@@ -24,6 +25,7 @@ BWRAP: Final = "bwrap"
 _MAPPING_ROOT: Final = frozenset({31})
 # The first kernel that counts the processes of a user namespace by themselves.
 _COUNTING_KERNEL: Final = (5, 14)
+_HELP_TIMEOUT: Final = 5.0
 # Our own within it: its first process, and the shell that sets limits.
 _OWN_PROCESSES: Final = 2
 
@@ -104,7 +106,7 @@ def _launch(sandbox: Sandbox, refused: OnRefused, undoing: contextlib.ExitStack)
         if (held := hold_created(sandbox.read_only, sandbox.created)) is not None:
             undoing.callback(held.abandon)
             companion = held.beside(companion)
-    words += files_of(sandbox) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
+    words += files_of(sandbox, passed) if sandbox.limits_files else ("--dev-bind", "/", "/", "--proc", "/proc")
     if sandbox.folder is not None:
         words += ("--chdir", sandbox.folder)
     # Not on its command line, which everything in the sandbox can read.
@@ -143,16 +145,25 @@ def _namespaces(sandbox: Sandbox) -> Iterable[str]:
         yield "--unshare-net"
 
 
-def files_of(sandbox: Sandbox) -> list[str]:
-    """What the server finds, as arguments. What was replaced by a link since it was decided is left out."""
+def files_of(sandbox: Sandbox, passed: Callable[[int], str]) -> list[str]:
+    """What the server finds, as arguments. What was replaced by a link since it was decided is left out. `passed` has a
+    descriptor inherited, and returns it as an argument."""
+
+    def bound(option: str, path: str) -> tuple[str, ...]:
+        if not _binds_descriptors():
+            return (f"{option}-try", path, path) if os.path.realpath(path) == path else ()
+        # `bwrap` looks paths up later, when another server may have put a link there. With a descriptor, it compares
+        # what it has mounted.
+        descriptor = landlock.opened_itself(path)
+        return () if descriptor is None else (f"{option}-fd", passed(descriptor), path)
+
     write, read = outermost_mounts(sandbox)
-    mounts = dict.fromkeys(write, "--bind-try") | dict.fromkeys(read, "--ro-bind-try")
+    mounts = dict.fromkeys(write, "--bind") | dict.fromkeys(read, "--ro-bind")
     words = ["--tmpfs", "/tmp"] if "/tmp" not in mounts and "/" not in mounts else []
     for path in sorted(mounts, key=lambda each: each.count("/") if each != "/" else 0):
-        if os.path.realpath(path) == path:
-            words += (mounts[path], path, path)
+        words += bound(mounts[path], path)
     for path, is_written in kept_read_only(sandbox, write):
-        words += ("--bind-try" if is_written else "--ro-bind-try", path, path)
+        words += bound("--bind" if is_written else "--ro-bind", path)
     # Read-only, as with Landlock: the kernel's settings in it belong to root, who needs no capability to change them.
     words += ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for path in sandbox.write:
@@ -160,7 +171,7 @@ def files_of(sandbox: Sandbox) -> list[str]:
             words += ("--dev-bind-try", path, path)
     for path in sandbox.unix_sockets:
         if not is_in(path, mounts):
-            words += ("--ro-bind-try", path, path)
+            words += bound("--ro-bind", path)
     for link, target in sandbox.links:
         if not is_in(os.path.dirname(link), (*mounts, "/dev", "/proc")):
             words += ("--symlink", target, link)
@@ -226,6 +237,18 @@ def memory_file(content: bytes) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+@cache
+def _binds_descriptors() -> bool:
+    """Whether it takes descriptors in place of paths: since 0.10, and where a distribution has added it."""
+    import subprocess
+
+    try:
+        said = subprocess.run((_program(), "--help"), capture_output=True, timeout=_HELP_TIMEOUT)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return b"--ro-bind-fd" in said.stdout + said.stderr
 
 
 def why_not(seconds: float = 5.0) -> str | None:

@@ -60,6 +60,18 @@ def abi() -> int:
         return 0
 
 
+def opened_itself(path: str) -> int | None:
+    """A descriptor of what is at this path, if no link is on its way: whatever is put there later, it stays this."""
+    try:
+        descriptor = os.open(path, os.O_PATH)
+    except (OSError, ValueError):
+        return None
+    if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
 class Ruleset:
     """What a thread may still do, from when it is applied. With `files`, only what is granted; with `tcp`, it can
     neither connect nor listen; with `scopes`, it reaches no process outside."""
@@ -91,15 +103,11 @@ class Ruleset:
         link to somewhere else, is passed to `refused` and not granted."""
         rights = self._handled & ~(_MAKE_CHAR | _MAKE_BLOCK) if write else self._handled & _READ
         for path in paths:
-            try:
-                descriptor = os.open(path, os.O_PATH)
-            except (OSError, ValueError):
+            descriptor = opened_itself(path)
+            if descriptor is None:
                 refused(path)
                 continue
             try:
-                if os.readlink(f"/proc/self/fd/{descriptor}") != path:
-                    refused(path)
-                    continue
                 is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
                 allowed = rights if is_folder else rights & _OF_FILES
                 self._add(allowed, descriptor)
