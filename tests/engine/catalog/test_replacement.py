@@ -14,7 +14,7 @@ from mcp_workbench.engine.catalog.catalog import CHANGED_IN_CONFIG, REMOVED, Cat
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.catalog.manifests import ManifestStore
 from mcp_workbench.engine.catalog.offer import Offer
-from mcp_workbench.engine.catalog.replacement import Changes, compare
+from mcp_workbench.engine.catalog.replacement import Changes, Difference, compare
 from mcp_workbench.engine.config.load import parse
 from mcp_workbench.engine.config.model import WorkbenchConfig
 from mcp_workbench.engine.protocol.handshake import ServerProfile
@@ -43,6 +43,15 @@ def test_the_same_file_again_changes_nothing() -> None:
     assert not difference
     assert difference.servers.untouched == (("dev", "git"), ("dev", "files"), ("ops", "logs"))
     assert difference.toolboxes == Changes(untouched=("dev", "ops"))
+
+
+@pytest.mark.parametrize("kind", ["added", "removed", "changed", "adjusted"])
+def test_one_kind_of_change_is_enough(kind: str) -> None:
+    place, nothing = ("dev", "git"), Changes[Any](untouched=("dev",))
+    changes = Changes[Any](**{kind: (place,)})
+    assert changes and not nothing
+    assert Difference(changes, nothing, ()) and Difference(nothing, changes, ())
+    assert Difference(nothing, nothing, ("face",)) and not Difference(nothing, nothing, ())
 
 
 def test_servers_and_toolboxes_are_added_removed_changed_and_untouched() -> None:
