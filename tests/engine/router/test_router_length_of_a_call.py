@@ -11,6 +11,7 @@ import pytest
 
 import mcp_workbench
 from mcp_workbench.engine.config.model import FaceName
+from mcp_workbench.engine.observe.ended_calls import EndedCalls
 from mcp_workbench.seeing.trace_context import Sampler
 from mcp_workbench.seeing.tracing import CallTracer
 from tests.bridge.conversation import Conversation
@@ -114,6 +115,30 @@ async def test_counting_takes_few_steps_and_none_unless_somebody_wants_figures(e
     assert counts[1] - counts[0] <= COUNTING_STEPS
 
 
+# What has ended is added to what somebody takes later, and described then.
+COLLECTING_STEPS = 1
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_collecting_calls_takes_one_step(era: str) -> None:
+    counts = []
+    for is_collecting in (False, True):
+        async with in_process_workbench(era) as workbench:
+            figures, collector = workbench.gateway.runtime.count_calls(), EndedCalls(lambda: None)
+            if is_collecting:
+                figures.collect(collector)
+            client = workbench.client(era)
+            server = await workbench.connect(client)
+            for _ in range(2):
+                Conversation(client, server, "tool").finish()
+            collector.take()
+            with Steps() as steps:
+                Conversation(client, server, "tool").finish()
+            counts.append(len(steps.names))
+            assert len(collector.take()) == is_collecting
+    assert counts[1] - counts[0] <= COLLECTING_STEPS, counts
+
+
 # Whether it is traced is decided, by its `_meta` and by chance; a traced one notes what it did.
 UNTRACED_STEPS, TRACED_STEPS = 7, 36
 
@@ -137,5 +162,8 @@ async def test_tracing_takes_few_steps_and_fewer_for_calls_that_are_not_traced(e
                 Conversation(client, server, "tool").finish()
             counts.append(len(steps.names))
             assert bool(sent) is (traced == 1.0)
+            # Only `_meta` could say that it belongs to a trace.
+            is_asked = "tracing.begin_trace" in steps.names
+            assert is_asked is (traced == 1.0 or (traced is not None and era == "modern"))
     assert counts[1] - counts[0] <= UNTRACED_STEPS, counts
     assert counts[2] - counts[0] <= TRACED_STEPS, counts
