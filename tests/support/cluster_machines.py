@@ -69,6 +69,19 @@ async def wait_for_port(port: int) -> None:
             return
 
 
+async def wait_for_refusal(port: int) -> None:
+    """Until nobody listens there."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                return
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
 class StateServer:
     """Redis or Valkey, which keeps nothing on the disk."""
 
@@ -139,6 +152,9 @@ class Instance:
     async def kill(self) -> None:
         self.process.process.kill()
         await self.process.process.wait()
+        # A server's process that was just being started has our socket until it runs its program. Connections are
+        # accepted until then, and end with it.
+        await wait_for_refusal(self.port)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.process.send_signal(number)
