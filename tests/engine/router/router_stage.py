@@ -238,6 +238,7 @@ class Call:
 
     id = b"1"
     is_retry = False
+    is_inner = False
     log_level: str | None = None
     progress_token: Raw | None = None
     meta: Raw | None = None
