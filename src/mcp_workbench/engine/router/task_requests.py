@@ -129,12 +129,16 @@ class TaskRequests:
         kept: dict[str, TaskSubscription],
     ) -> None:
         """Subscribe to the tasks of a `subscriptions/listen`, and add those that succeed to `kept`."""
+        is_recalled = False
         for handle in dict.fromkeys(handles):
-            decision = self.handles.resolve(call.view, GET, {"taskId": Raw(encode(handle))}, call.revision)
+            params = {"taskId": Raw(encode(handle))}
+            decision = self.handles.resolve(call.view, GET, params, call.revision, is_recalled=is_recalled)
             while isinstance(decision, Load):
                 await self._lists.load(decision.entries)
                 if decision.recall is not None:
+                    # Once for all handles: each time may take seconds while the state is away.
                     await decision.recall()
+                    is_recalled = True
                 decision = decision.decide()
             if isinstance(decision, Forward):
                 try:
