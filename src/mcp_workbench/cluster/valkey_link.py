@@ -1,7 +1,7 @@
 """The connection to the state server: commands in one round trip, bounded, and whether it is there.
 
-Owns the health of the state. While the server is away nobody waits for it: `run` fails at once, and probes find out
-when it is back. Knows nothing about what the commands mean.
+Owns the health of the state. While the server is away, `run` fails at once for all but patient callers, and probes find
+out when it is back. Knows nothing about what the commands mean.
 """
 
 from __future__ import annotations
