@@ -229,8 +229,8 @@ class SharedClient:
         self._reason = ""
         # What the front end gets at the end; empty if it is the client that disconnects.
         self.goodbye = b""
-        # How long its calls may go on before and after that.
-        self._patience = STDIO_DRAIN_TIMEOUT
+        # Whether its calls may go on for long before that, or, if they came at the last moment, after it.
+        self._is_patient = False
 
     async def serve(self, first: bytes, is_urgent: asyncio.Event) -> None:
         """Serve it until it disconnects or we end. `first` is what came after its hello."""
@@ -260,19 +260,26 @@ class SharedClient:
                 self._restore(session, resume)
             link.feed(first)
             await self._ended.wait()
+            said = b""
             if self.goodbye:
-                if self._patience > STDIO_DRAIN_TIMEOUT:
-                    # It is served as before until then: its calls may be cancelled, and may ask.
-                    await wait_until(
-                        lambda: not session.calls or self._is_silent or is_urgent.is_set(), RESTART_DRAIN_TIMEOUT
-                    )
-                link.send_control(self.goodbye)
+                # It is served as before until then: its calls may be cancelled, and may ask.
+                await wait_until(
+                    lambda: not (session.calls and self._is_patient) or self._is_silent or is_urgent.is_set(),
+                    RESTART_DRAIN_TIMEOUT,
+                )
+                if session.calls:
+                    # They have had their time, and from now on its front end reads nothing more from it.
+                    self._is_patient = False
+                said = self.goodbye
+                link.send_control(said)
                 # What it sent before it got the goodbye is still served.
                 await wait_until(lambda: self._is_silent or is_urgent.is_set(), LAST_REQUESTS_TIMEOUT)
             log.info("client of process %d leaves: %s", self.hello.pid, self._reason)
             session.is_draining = True
             link.stop_reading()
             await self._finish_calls(session, link, is_urgent)
+            if said and self.goodbye != said:
+                link.send_control(self.goodbye)
             for call in list(session.calls.values()):
                 # Servers keep running for other clients, so they are notified of the cancellation.
                 call.cancel({"reason": Raw(b'"the client is gone"')})
@@ -284,10 +291,15 @@ class SharedClient:
 
     async def _finish_calls(self, session: Session, link: FrontEndLink, is_urgent: asyncio.Event) -> None:
         """Wait for the calls that arrived last."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._patience
-        while session.calls and not is_urgent.is_set() and (left := end - loop.time()) > 0:
-            await wait_until(lambda: not session.calls or is_urgent.is_set(), min(left, SIGN_OF_LIFE_INTERVAL))
+        now = asyncio.get_running_loop().time
+        began = now()
+
+        def is_over() -> bool:
+            patience = RESTART_DRAIN_TIMEOUT if self._is_patient else STDIO_DRAIN_TIMEOUT
+            return not session.calls or is_urgent.is_set() or now() - began >= patience
+
+        while not is_over():
+            await wait_until(is_over, SIGN_OF_LIFE_INTERVAL)
             link.send_control(PONG)
 
     def _restore(self, session: Session, resume: bytes) -> None:
@@ -313,10 +325,10 @@ class SharedClient:
         return 0 if self._link is None else self._link.unsent_bytes
 
     def end(self, reason: str, goodbye: bytes, *, between_calls: bool = False) -> None:
-        """End the connection; the front end gets its instructions, with `between_calls` once no call is under way."""
+        """End the connection; the front end gets its instructions, with `between_calls` once no call is under way. A
+        second time, to end sooner or with another goodbye."""
         self.goodbye = goodbye
-        if between_calls:
-            self._patience = RESTART_DRAIN_TIMEOUT
+        self._is_patient = between_calls
         self._reason = self._reason or reason
         self._ended.set()
 

@@ -191,8 +191,7 @@ class SharedWorkbench(ProcessOwner):
         self._hello_bytes = 0
         # Greetings and commands in progress: a second signal ends them, whatever they wait for.
         self._unserved: set[asyncio.Task[None]] = set()
-        # None once we have made room for another workbench.
-        self._awaiting_end: list[socket.socket] | None = []
+        self._awaiting_end: list[socket.socket] = []
         self._ending = asyncio.Event()
         self._is_urgent = asyncio.Event()
         self._goodbye = SERVE_ALONE
@@ -259,7 +258,11 @@ class SharedWorkbench(ProcessOwner):
                 await self._page.close()
             self.catalogs.close()
             if self._is_succeeded:
-                await self._make_room()
+                try:
+                    await self._make_room()
+                except Exception:
+                    # The next workbench starts when we are gone. Our clients must still get their instructions.
+                    log.exception("room for the next workbench could not be made; please report this")
             for client in list(self.clients):
                 client.end(self._reason, self._goodbye, between_calls=self._is_succeeded)
         self._budgets.close()
@@ -283,9 +286,9 @@ class SharedWorkbench(ProcessOwner):
         await self.catalogs.runtime.close_metrics()
         self._place.release()
         # The command that waits for this starts it.
-        for connection in self._awaiting_end or ():
+        for connection in self._awaiting_end:
             connection.close()
-        self._awaiting_end = None
+        self._awaiting_end.clear()
 
     # ── connections ──
 
@@ -531,9 +534,8 @@ class SharedWorkbench(ProcessOwner):
             is_restart = hello.command == RESTART
             reason = f"requested by `mcp-workbench up --{'restart' if is_restart else 'stop'}` (process {hello.pid})"
             self.end(reason, COME_AGAIN if is_restart else SERVE_ALONE, is_succeeded=is_restart)
-            if self._awaiting_end is not None:
-                # Kept open until we are gone, or have made room, which is what the command waits for.
-                self._awaiting_end.append(connection.dup())
+            # Kept open until we are gone, or have made room, which is what the command waits for.
+            self._awaiting_end.append(connection.dup())
             await self._answer(connection, f"{ENDING_NOW} {os.getpid()} {count}")
         else:
             await self._answer(connection, f"{UNABLE} the shared workbench does not know the command `{hello.command}`")
