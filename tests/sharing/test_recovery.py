@@ -188,6 +188,22 @@ async def test_whoever_stops_a_workbench_that_finishes_calls_does_not_wait(share
         assert await client.use_tool("box", "server", "echo", {"text": "after"})
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_down_also_ends_a_workbench_that_finishes_calls(shared: Shared, tmp_path: Path, is_shared: bool) -> None:
+    shared.up()
+    async with shared.client(boxes(tmp_path), shared=is_shared) as client:
+        call = await hanging_call(client, tmp_path)
+        assert (await asyncio.to_thread(run, "restart")).status == 0
+        done = await asyncio.to_thread(run, "down")
+        assert done.status == 0 and done.stdout.count(" has ended.") == 2, done
+        assert "1 client goes on alone" in done.stdout
+        assert (await call.result())["isError"] is True
+        echoed = await client.use_tool("box", "server", "echo", {"text": "alone"})
+        assert echoed["structuredContent"] == {"text": "alone"}
+        assert "the shared workbench was stopped; serving alone from now on" in client.stderr
+    assert not shared.is_running and len(shared.pids) == 2
+
+
 @pytest.mark.requirement("sharing.alone")
 async def test_after_down_a_client_goes_on_alone(shared: Shared, tmp_path: Path) -> None:
     shared.up()

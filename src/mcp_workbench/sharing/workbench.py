@@ -603,11 +603,16 @@ class SharedWorkbench(ProcessOwner):
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._signals += 1
-        # Whoever wants us to end now does not wait for the calls of a restart.
-        if self._signals > 1 or self._is_succeeded:
+        if self._signals > 1:
             self._is_urgent.set()
             for task in list(self._unserved):
                 task.cancel()
+        elif self._is_succeeded:
+            # Whoever wants us to end now does not wait for the calls of a restart, and may end the next workbench too
+            # (`up --stop`): our clients must not start another one.
+            self._is_succeeded, self._goodbye = False, SERVE_ALONE
+            for client in self.clients:
+                client.end(self._reason, self._goodbye)
         # If a user or service manager watches us, the signal means that we should end; otherwise it may have meant the
         # machine, or nothing.
         self.end(f"received {number.name}", SERVE_ALONE if self._stays else COME_AGAIN)
