@@ -97,9 +97,11 @@ def end(command: str) -> Ended:
         ended = _end_once(command)
         if ended is not None:
             return ended
-        # Another command has just ended it.
+        # Another command has just ended it, or it had too much to do to listen.
         if time.monotonic() > deadline:
-            raise CannotJoin(f"the shared workbench did not end within {WORKBENCH_END_TIMEOUT:.0f} s")
+            raise CannotJoin(
+                f"the shared workbench neither took the command nor ended within {WORKBENCH_END_TIMEOUT:.0f} s"
+            )
         time.sleep(_PAUSE)
 
 
