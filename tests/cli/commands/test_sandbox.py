@@ -103,9 +103,60 @@ def test_contained_server_is_given_nothing_more_by_a_trial_unless_the_user_agree
     is_agreed = answer == "y"
     assert bool([*(rig.folder / "data").rglob("stolen"), *rig.home.glob("stolen")]) == is_agreed
     assert ("works" in out, status) == (is_agreed, 0 if is_agreed else 1)
-    assert (f"It would start if it reads {rig.needed}, it says. Start it so?" in err) == (answer is not None)
-    assert ("In `guard` it reaches all of your files. Start it so?" in err) == (answer == "n")
+    asked = f"The server says that it needs to read {rig.needed}. Allow that for this trial?"
+    assert (asked in err) == (answer is not None)
+    assert ("In `guard` it reaches all of your files. Allow that for this trial?" in err) == (answer == "n")
     assert is_agreed or (f"it was denied `{rig.needed}`" in out and "if you trust it with that" in err)
+
+
+# Fails, and leaves a note of what it was started with.
+NOTING = """
+import os
+kind = "offline" if "UV_OFFLINE" in os.environ else "hosts" if "HTTP_PROXY" in os.environ else "network"
+open(os.environ["HOME"] + "/noted", "a").write(kind + chr(10))
+raise SystemExit(1)
+"""
+NEEDS_BWRAP = pytest.mark.skipif(capabilities().why_no_bwrap() is not None, reason="needs bwrap to work")
+HOSTS = ["other.test"]
+
+
+@pytest.mark.parametrize("answer", [None, "n", "y"])
+@pytest.mark.parametrize(
+    ("settings", "own", "profiles", "question"),
+    [
+        ("sealed", "offline", ["sealed"], "In `contained` it may write its `cwd` and reaches the whole network."),
+        pytest.param(
+            {"network": HOSTS},
+            "hosts",
+            ["contained", "sealed"],
+            "In `contained` it reaches the whole network.",
+            marks=NEEDS_BWRAP,
+        ),
+        pytest.param(
+            {"profile": "sealed", "network": HOSTS},
+            "hosts",
+            ["sealed"],
+            "In `contained` it may write",
+            marks=NEEDS_BWRAP,
+        ),
+    ],
+)
+def test_contained_server_is_started_in_nothing_weaker_than_its_entry_unless_the_user_agrees(
+    settings: object,
+    own: str,
+    profiles: list[str],
+    question: str,
+    answer: str | None,
+    rig: Rig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may fail on purpose, to be given what it can send out its files with."""
+    monkeypatch.setitem(globals(), "SERVER", NOTING + SERVER)
+    status, out, err = rig.run("try", "r", settings, typed=answer and f"{answer}\n" * 9)
+    noted = {line for file in (rig.folder / "data").rglob("noted") for line in file.read_text().split()}
+    assert status == 1 and noted == ({own, "network"} if answer == "y" else {own})
+    assert answer == "y" or [line.split()[0] for line in out.splitlines() if " fails" in line] == profiles
+    assert (question in err) == (answer is not None)
 
 
 def test_prepare_starts_it_once_in_its_private_home_with_the_network(rig: Rig) -> None:
@@ -126,7 +177,7 @@ if "HTTP_PROXY" in os.environ:
 """
 
 
-@pytest.mark.skipif(capabilities().why_no_bwrap() is not None, reason="needs bwrap to work")
+@NEEDS_BWRAP
 def test_server_that_fails_with_its_hosts_is_retried_with_all_and_refusals_are_listed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +186,7 @@ def test_server_that_fails_with_its_hosts_is_retried_with_all_and_refusals_are_l
     status, out, err = rig.run("prepare", "r", settings)
     assert status == 1 and "has what it needs" not in out
     assert '`elsewhere.test` is not in its `network`; to allow it, add "elsewhere.test"' in err
-    status, out, err = rig.run("try", "r", settings)
+    status, out, err = rig.run("try", "r", settings, typed="y\n" * 9)
     named = [line.strip() for line in out.splitlines() if line.startswith(" ")]
     assert named[0].startswith("its sandbox refused a host: `elsewhere.test` is not in its `network`; to allow it, add")
     assert not any("doctor --sandbox try" in line for line in named)
@@ -145,7 +196,7 @@ def test_server_that_fails_with_its_hosts_is_retried_with_all_and_refusals_are_l
     assert status == 0 and f'"sandbox": {{"profile":"contained","read":["{rig.needed}"]}}' in err
 
 
-@pytest.mark.skipif(capabilities().why_no_bwrap() is not None, reason="needs bwrap to work")
+@NEEDS_BWRAP
 def test_prepare_says_that_it_starts_with_its_hosts_if_it_does(rig: Rig) -> None:
     status, out, _ = rig.run("prepare", "r", {"network": ["other.test"], "read": [str(rig.needed)]})
     assert status == 0 and "it starts with the hosts in its `network` alone" in out

@@ -1,7 +1,7 @@
 """`mcp-workbench sandbox`: find the strictest sandbox that a server works in, or install what it needs in one.
 
-A trial gives a server no files that its entry keeps from it, unless the user agrees: what it says that it needs may be
-what it is after.
+A trial gives a server no files and no network that its entry keeps from it, unless the user agrees: what it says that
+it needs, or fails for the lack of, may be what it is after.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from mcp_workbench.cli.unlisted_servers import alone
 from mcp_workbench.engine.config.model import ServerConfig, WorkbenchConfig
 from mcp_workbench.engine.config.redact import Redactor
 from mcp_workbench.engine.config.sandbox_settings import Profile, SandboxConfig, unwritable
+from mcp_workbench.engine.sandbox.decide import network_of
 from mcp_workbench.engine.sandbox.denials import denied, denied_paths
 from mcp_workbench.engine.sandbox.server_sandbox import Owner, private_home
 from mcp_workbench.errors import WorkbenchError
@@ -32,7 +33,6 @@ from mcp_workbench.errors import WorkbenchError
 _MAX_WIDENINGS: Final = 3
 _LIMITING_FILES: Final = ("contained", "sealed")
 _TAKE_NOTHING: Final = '`"sandbox": "off"` takes nothing from it; check --connect says whether it starts then'
-_REACHES_ALL: Final = "In `guard` it reaches all of your files."
 _GRANT_IT: Final = (
     "what it was denied can be granted with `read` and `write` of its `sandbox`, if you trust it with that; at a "
     "terminal, this command asks"
@@ -72,10 +72,12 @@ def _try(config: WorkbenchConfig, label: str, redactor: Redactor) -> int:
     is_contained = server.sandbox is not None and server.sandbox.profile in _LIMITING_FILES
 
     def may(what: str) -> bool:
-        return not is_contained or (sys.stdin.isatty() and agrees(f"{what} Start it so?"))
+        return not is_contained or (sys.stdin.isatty() and agrees(f"{what} Allow that for this trial?"))
 
     for each in _candidates(config, server):
-        if each.profile == "guard" and is_contained and (best is not None or not may(_REACHES_ALL)):
+        if each.profile == "guard" and is_contained and best is not None:
+            continue
+        if (more := _more(each, server)) and not may(f"In `{each.profile}` it {more}."):
             continue
         sandbox, failure = _tried(config, each, redactor, may)
         shown = f"{each.profile:10}"
@@ -131,7 +133,7 @@ def _tried(
     for _ in range(_MAX_WIDENINGS):
         failure = _failure(config, sandbox, redactor)
         wider = sandbox if failure is None else _wider(sandbox, failure)
-        if wider == sandbox or not may(f"It would start if it {_granted(wider)}, it says."):
+        if wider == sandbox or not may(f"The server says that it needs to {_granted(wider, 'read', 'write')}."):
             return sandbox, failure
         sandbox = wider
     return sandbox, _failure(config, sandbox, redactor)
@@ -152,8 +154,21 @@ def _has_more_hosts(sandbox: SandboxConfig, server: ServerConfig) -> bool:
     return sandbox.profile == "contained" and sandbox.network is None and isinstance(own, tuple)
 
 
-def _granted(sandbox: SandboxConfig) -> str:
-    return " and ".join([f"reads {each}" for each in sandbox.read] + [f"writes {each}" for each in sandbox.write])
+def _more(sandbox: SandboxConfig, server: ServerConfig) -> str:
+    """What it could do in this one that its entry keeps it from, in words; empty if that is nothing."""
+    own = server.sandbox
+    if own is None or own.profile not in _LIMITING_FILES:
+        return ""
+    if sandbox.profile == "guard":
+        return "reaches all of your files"
+    found = ["may write its `cwd`"] if own.profile == "sealed" != sandbox.profile else []
+    if network_of(sandbox) == "all" != network_of(own):
+        found.append("reaches the whole network")
+    return " and ".join(found)
+
+
+def _granted(sandbox: SandboxConfig, read: str = "reads", write: str = "writes") -> str:
+    return " and ".join([f"{read} {each}" for each in sandbox.read] + [f"{write} {each}" for each in sandbox.write])
 
 
 def _in_profile(config: WorkbenchConfig, profile: Profile, **changed: str) -> SandboxConfig:

@@ -225,9 +225,9 @@ Exit code: 0; 1 if the keychain cannot be used, or has no such entry to remove; 
         """
 try SERVER starts the server (toolbox/server) in the sandboxes contained, sealed and guard, and lists what it offers. If
 it says that it was denied a file or folder, it is tried again with that granted; one with a list of hosts is also tried
-with all of them. A server that the configuration keeps in contained or sealed is given nothing that it asks for, and
-started in guard, only if you agree at the terminal. Shows what worked, and what to write into the configuration for
-the strictest. It calls no tool: whether those work is for you to try.
+with the whole network. A server that the configuration keeps in contained or sealed is given what it asks for, or
+started in a weaker profile or with more of the network, only if you agree at the terminal. Shows what worked, and what
+to write into the configuration for the strictest. It calls no tool: whether those work is for you to try.
 
 prepare SERVER starts it once in its private home, with the network, so that npx, uvx and others install what they need.
 After that it can start in the sandbox sealed. One with a list of hosts is then started with those alone, and what that

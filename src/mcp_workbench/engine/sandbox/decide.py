@@ -138,6 +138,13 @@ def decide(settings: SandboxConfig | None, program: ServerProgram, machine: Mach
     return basic if settings.profile in ("off", "guard") else _contained(settings, program, machine, basic)
 
 
+def network_of(settings: SandboxConfig) -> Network:
+    """What a profile that limits the network means, unless it is set."""
+    if settings.network is not None:
+        return settings.network
+    return "none" if settings.profile == "sealed" else "all"
+
+
 def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine, basic: Sandbox) -> Sandbox:
     is_sealed = settings.profile == "sealed"
     is_folder_written = program.is_folder_named and not is_sealed
@@ -162,7 +169,7 @@ def _contained(settings: SandboxConfig, program: ServerProgram, machine: Machine
     if folder is not None:
         granted = grants.add(folder, write=is_folder_written, is_asked=program.is_folder_named)
         folder = folder if granted is not None else None
-    network = settings.network if settings.network is not None else "none" if is_sealed else "all"
+    network = network_of(settings)
     home = os.path.join(machine.homes, program.home_name) if settings.home == "private" else None
     temporary = os.path.join(machine.homes, program.home_name, "tmp")
     private = home or temporary
