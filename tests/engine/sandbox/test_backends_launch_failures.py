@@ -27,6 +27,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Capabilities(7, True, why_no_bwrap=lambda: None, engine=lambda name: ContainerEngine(name, "/bin/true"))
     for module in (machine, server_sandbox):
         monkeypatch.setattr(module, "capabilities", lambda: found)
+    monkeypatch.setattr(bwrap_backend, "_binds_descriptors", lambda: True)
 
 
 def failing(*args: object, **named: object) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from mcp_workbench.engine.transport.child import spawn
 from mcp_workbench.engine.transport.confinement import start_confined
 from mcp_workbench.engine.transport.processes import ProcessTable
 from mcp_workbench.engine.transport.write_batch import WriteBatch
+from mcp_workbench.errors import DownstreamError
 from tests.engine.sandbox.test_server_sandbox import shell
 from tests.engine.transport.rigs import Recorder
 
@@ -198,6 +200,51 @@ def test_without_descriptors_a_link_that_was_there_before_is_not_followed(
     (folder / "granted").rename(folder / "moved")
     (folder / "granted").symlink_to(folder / "secret")
     assert shell(sandbox, 'cat "$1/file"', str(folder / "granted")).stdout == ""
+
+
+@pytest.mark.parametrize("has_descriptors", [True, False])
+@pytest.mark.parametrize("replaced", [".git/hooks", ".git"])
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_a_server_is_not_started_if_what_stays_read_only_is_replaced_meanwhile(
+    folder: Path, work: Path, moment: str, replaced: str, has_descriptors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could be written through the folder that it is in."""
+    monkeypatch.setattr(bwrap_backend, "_binds_descriptors", lambda: has_descriptors)
+    found = bwrap_backend.kept_read_only
+
+    def replace() -> None:
+        (work / replaced).rename(folder / "moved")
+        (work / replaced).symlink_to(folder / "moved")
+
+    def looked_and_replaced(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bool]]:
+        mounts = found(sandbox, roots)
+        replace()
+        return mounts
+
+    sandbox = decided(folder, work, backend="bwrap")
+    if moment == "before":
+        replace()
+    else:
+        monkeypatch.setattr(bwrap_backend, "kept_read_only", looked_and_replaced)
+    with pytest.raises(DownstreamError, match=r"cannot be kept read-only \(`.*/work/\.git"):
+        enforce(sandbox)
+
+
+def test_a_repository_in_a_folder_that_stays_read_only_does_not_make_it_writable(folder: Path, work: Path) -> None:
+    (work / ".claude/.git/hooks").mkdir(parents=True)
+    script = 'cd "$1" && echo x > new; echo x > .claude/settings.json; echo x > .claude/.git/new; ls .claude/.git'
+    done = shell(decided(folder, work), script, str(work))
+    assert (work / "new").exists() and "hooks" in done.stdout
+    assert not (work / ".claude/settings.json").exists() and not (work / ".claude/.git/new").exists()
+
+
+def test_a_granted_folder_that_is_replaced_meanwhile_is_left_out(folder: Path, work: Path) -> None:
+    (work / ".vscode" / "snippets").mkdir(parents=True)
+    snippets = work / ".vscode" / "snippets"
+    sandbox = decided(folder, work, write=(str(snippets),), backend="bwrap")
+    snippets.rename(folder / "moved")
+    snippets.symlink_to(folder / "moved")
+    assert shell(sandbox, 'echo x > "$1/a"', str(snippets)).returncode and not (folder / "moved/a").exists()
 
 
 NEEDS_LANDLOCK = pytest.mark.skipif(capabilities().landlock_abi < landlock.RENAMES_ABI, reason="needs Landlock")

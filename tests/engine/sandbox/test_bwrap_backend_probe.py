@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from mcp_workbench.engine.sandbox import bwrap_backend
 from mcp_workbench.engine.sandbox.backends import choose
 from mcp_workbench.engine.sandbox.bwrap_backend import why_not
 from mcp_workbench.engine.sandbox.sandbox import Capabilities, Sandbox
@@ -75,3 +77,25 @@ def test_it_is_tried_with_all_that_servers_are_given(programs: Path) -> None:
     assert why_not() is None
     words = (programs / "words").read_text().split()
     assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net", "--proc", "--dev"} <= set(words)
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "is killed", "cannot be executed"])
+def test_whether_it_takes_descriptors_is_asked_again_after_no_answer(
+    trouble: str, programs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a machine that was busy once has it follow links from then on."""
+    monkeypatch.setattr(bwrap_backend, "_takes_descriptors", cache(bwrap_backend._takes_descriptors.__wrapped__))
+    script, interpreter = {
+        "hangs": ("exec /bin/sleep 600", "/bin/sh"),
+        "is killed": ("kill -9 $$", "/bin/sh"),
+        "cannot be executed": ("", "/does/not/exist"),
+    }[trouble]
+    put(programs, script, interpreter=interpreter)
+    monkeypatch.setattr(bwrap_backend, "_HELP_TIMEOUT", 0.5 if trouble == "hangs" else 60.0)
+    assert not bwrap_backend._binds_descriptors()
+    assert "bwrap did not say whether it takes descriptors" in caplog.text
+    monkeypatch.setattr(bwrap_backend, "_HELP_TIMEOUT", 60.0)
+    put(programs, "echo --ro-bind-fd FD DEST")
+    assert bwrap_backend._binds_descriptors()
+    put(programs, "exit 3")
+    assert bwrap_backend._binds_descriptors(), "an answer is kept"

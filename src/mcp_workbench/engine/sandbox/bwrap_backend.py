@@ -7,6 +7,8 @@ kernels without Landlock. It starts a program more, and what is not granted is n
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import socket
 import sys
@@ -19,6 +21,8 @@ from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, Capabilities, OnRef
 from mcp_workbench.engine.sandbox.thread_backend import families_of, is_in, make_private_folders, outermost
 from mcp_workbench.engine.transport import landlock, seccomp
 from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Companion, Confinement, Launch
+
+log = logging.getLogger(__name__)
 
 BWRAP: Final = "bwrap"
 # What root needs to be root in a user namespace, where it has no capabilities: SETFCAP.
@@ -147,15 +151,23 @@ def _namespaces(sandbox: Sandbox) -> Iterable[str]:
 
 def files_of(sandbox: Sandbox, passed: Callable[[int], str]) -> list[str]:
     """What the server finds, as arguments. What was replaced by a link since it was decided is left out. `passed` has a
-    descriptor inherited, and returns it as an argument."""
+    descriptor inherited, and returns it as an argument. Raises `OSError` if what has to stay read-only was replaced: it
+    could be written through the folder that it is in."""
 
-    def bound(option: str, path: str) -> tuple[str, ...]:
+    def bound(option: str, path: str, *, is_grant: bool = True) -> tuple[str, ...]:
         if not _binds_descriptors():
-            return (f"{option}-try", path, path) if os.path.realpath(path) == path else ()
+            if os.path.realpath(path) == path:
+                return (f"{option}-try" if is_grant else option, path, path)
+            return left_out(path, is_grant)
         # `bwrap` looks paths up later, when another server may have put a link there. With a descriptor, it compares
         # what it has mounted.
         descriptor = landlock.opened_itself(path)
-        return () if descriptor is None else (f"{option}-fd", passed(descriptor), path)
+        return left_out(path, is_grant) if descriptor is None else (f"{option}-fd", passed(descriptor), path)
+
+    def left_out(path: str, is_grant: bool) -> tuple[()]:
+        if not is_grant:
+            raise _not_kept(path)
+        return ()
 
     write, read = outermost_mounts(sandbox)
     mounts = dict.fromkeys(write, "--bind") | dict.fromkeys(read, "--ro-bind")
@@ -163,7 +175,8 @@ def files_of(sandbox: Sandbox, passed: Callable[[int], str]) -> list[str]:
     for path in sorted(mounts, key=lambda each: each.count("/") if each != "/" else 0):
         words += bound(mounts[path], path)
     for path, is_written in kept_read_only(sandbox, write):
-        words += bound("--bind" if is_written else "--ro-bind", path)
+        is_grant = is_written and is_in(path, sandbox.read_only)
+        words += bound("--bind" if is_written else "--ro-bind", path, is_grant=is_grant)
     # Read-only, as with Landlock: the kernel's settings in it belong to root, who needs no capability to change them.
     words += ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for path in sandbox.write:
@@ -192,11 +205,19 @@ def outermost_mounts(sandbox: Sandbox) -> tuple[list[str], list[str]]:
 
 def kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bool]]:
     """Mounts over what stays read-only, each with whether it can be written. The folders on the way to it are mounts as
-    well: those cannot be moved away, to put others in their place."""
+    well: those cannot be moved away, to put others in their place. Raises `OSError` if one was replaced by a link."""
     mounts: list[tuple[str, bool]] = []
     pinned: dict[str, None] = {}
+    kept: list[str] = []
     for path in sorted(sandbox.read_only):
-        if os.path.realpath(path) != path or not os.path.exists(path):
+        is_replaced = os.path.realpath(path) != path
+        if is_replaced and path not in sandbox.created:
+            raise _not_kept(path)
+        if is_replaced or not os.path.exists(path):
+            # A link that led nowhere, or what could not be created.
+            continue
+        if is_in(path, kept):
+            # A way to it would make that folder writable again.
             continue
         folder = os.path.dirname(path)
         on_the_way = []
@@ -207,11 +228,16 @@ def kept_read_only(sandbox: Sandbox, roots: Sequence[str]) -> list[tuple[str, bo
             pinned[each] = None
             mounts.append((each, True))
         mounts.append((path, False))
+        kept.append(path)
     for path in sandbox.write:
         # What was named is meant, even there.
         if path not in roots and is_in(path, sandbox.read_only) and os.path.realpath(path) == path:
             mounts.append((path, True))
     return mounts
+
+
+def _not_kept(path: str) -> OSError:
+    return OSError(errno.ESTALE, "cannot be kept read-only", path)
 
 
 # What `bwrap` has in its own `/dev`.
@@ -239,15 +265,23 @@ def memory_file(content: bytes) -> int:
     return descriptor
 
 
-@cache
 def _binds_descriptors() -> bool:
-    """Whether it takes descriptors in place of paths: since 0.10, and where a distribution has added it."""
+    """Whether it takes descriptors in place of paths. Without an answer, no, until it is asked again."""
     import subprocess
 
     try:
-        said = subprocess.run((_program(), "--help"), capture_output=True, timeout=_HELP_TIMEOUT)
-    except (OSError, subprocess.SubprocessError):
+        return _takes_descriptors()
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("bwrap did not say whether it takes descriptors, so it gets paths: %s", error)
         return False
+
+
+@cache
+def _takes_descriptors() -> bool:
+    """Since 0.10, and where a distribution has added it. Raises what keeps it from answering."""
+    import subprocess
+
+    said = subprocess.run((_program(), "--help"), capture_output=True, timeout=_HELP_TIMEOUT, check=True)
     return b"--ro-bind-fd" in said.stdout + said.stderr
 
 
