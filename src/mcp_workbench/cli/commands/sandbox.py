@@ -1,7 +1,7 @@
 """`mcp-workbench sandbox`: find the strictest sandbox that a server works in, or install what it needs in one.
 
-A trial gives a server no files and no network that its entry keeps from it, unless the user agrees: what it says that
-it needs, or fails for the lack of, may be what it is after.
+A trial gives a server no files and no network that its entry withholds, unless the user agrees: what a server says it
+needs, or fails without, may be what it wants to steal.
 """
 
 from __future__ import annotations
