@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mcp_workbench.engine.config.problems import ConfigProblems
 from mcp_workbench.setup.clients import documents
@@ -174,6 +177,15 @@ x = 1
 """
 
 
+# A table each, some below others.
+TOML_PARTS = [
+    '[mcp_servers.a]\ncommand = "a"\n',
+    '[mcp_servers.a.env]\nK = "v"\n',
+    '[mcp_servers."b.c"]\ncommand = "b"\nargs = [\n  "[x]",\n]\n',
+    "[[other]]\nx = 1\n",
+]
+
+
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_a_table_goes_without_the_comments_of_the_next(newline: str) -> None:
     """All lines but those of the tables stay, to the byte."""
@@ -189,6 +201,28 @@ def test_a_table_goes_without_the_comments_of_the_next(newline: str) -> None:
         "# about b",
         "# the end",
     ]
+
+
+def test_the_last_server_goes_with_its_tables_and_the_blank_lines_between() -> None:
+    """As Codex writes it."""
+    before = 'model = "x"\n'
+    text = f'{before}\n[mcp_servers.a]\ncommand = "a"\n\n[mcp_servers.a.env]\nK = "v"\n\n[mcp_servers.a.tools]\n'
+    assert without_servers(text.encode(), CODEX, ["a"], "x").decode() == before
+
+
+@given(
+    st.permutations(TOML_PARTS), st.lists(st.sampled_from(["\n", "# a remark\n"]), min_size=4, max_size=4), st.data()
+)
+def test_any_servers_go_from_any_toml_and_the_rest_stays(
+    parts: list[str], gaps: list[str], data: st.DataObject
+) -> None:
+    text = "".join(gap + part for gap, part in zip(gaps, parts, strict=True))
+    root = tomllib.loads(text)
+    servers = root.pop("mcp_servers")
+    gone = data.draw(st.lists(st.sampled_from(sorted(servers)), min_size=1, unique=True))
+    left = tomllib.loads(without_servers(text.encode(), CODEX, gone, "x").decode())
+    assert left.pop("mcp_servers", {}) == {name: entry for name, entry in servers.items() if name not in gone}
+    assert left == root
 
 
 @pytest.mark.parametrize("margin", ["", "  "])

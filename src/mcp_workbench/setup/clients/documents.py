@@ -286,6 +286,8 @@ def _toml_cut(text: str, key: tuple[str, ...]) -> str:
     ends = [*(at for at, _ in headers[1:]), len(lines)]
     for (start, steps), end in reversed(list(zip(headers, ends, strict=True))):
         if steps[: len(key)] == key:
+            # The blank lines at the end may have gone with the table behind.
+            end = min(end, len(lines))
             last = max((at for at in range(start, end) if not _is_remark(lines[at])), default=start)
             kept = next((at for at in range(last + 1, end) if lines[at].strip()), end)
             if kept == len(lines):
