@@ -39,8 +39,9 @@ def walk(folder: Path) -> Iterator[Step]:
     command = venv / "bin" / "mcp-workbench"
     for number, path in enumerate(CLIENTS.values()):
         (home / path).parent.mkdir(parents=True)
-        server = {"command": str(command), "args": ["demo", ("clock", "notes", "files")[number]]}
-        (home / path).write_text(json.dumps({"mcpServers": {server["args"][1]: server}}))
+        name, arguments = (("clock", ["clock"]), ("notes", ["notes"]), ("diary", ["notes", "diary.json"]))[number]
+        server = {"command": str(command), "args": ["demo", *arguments]}
+        (home / path).write_text(json.dumps({"mcpServers": {name: server}}))
     environ = {"HOME": str(home), "PATH": f"{venv / 'bin'}:{os.environ['PATH']}", "LANG": "C.UTF-8"}
 
     def step(name: str, words: list[str], typed: str, given: str = "", within: Path = folder) -> Step:

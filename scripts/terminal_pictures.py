@@ -56,14 +56,14 @@ _TEXT = re.compile(
 def prepare(home: Path) -> None:
     """Two clients with servers, one of them in both."""
 
-    def server(name: str, **more: object) -> dict[str, object]:
-        return {"command": "mcp-workbench", "args": ["demo", name], **more}
+    def server(*arguments: str, **more: object) -> dict[str, object]:
+        return {"command": "mcp-workbench", "args": ["demo", *arguments], **more}
 
     files = {
-        ".claude.json": {"files": server("files"), "notes": server("notes"), "time": server("clock")},
+        ".claude.json": {"notes": server("notes"), "time": server("clock")},
         ".cursor/mcp.json": {
             "time": server("clock"),
-            "math": server("calculator", env={"MATH_KEY": "sk-0123456789ab"}),
+            "calendar": server("clock", "--with-crash", env={"CALENDAR_KEY": "sk-0123456789ab"}),
         },
     }
     for name, servers in files.items():

@@ -254,10 +254,8 @@ def test_the_search_of_the_readme_finds_the_tool_that_it_goes_on_to_call(folder:
 async def test_the_example_of_dev_and_prod_is_answered_as_it_says(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "guides" / "toolboxes.md").read_text(encoding="utf-8")
     (config,) = documented_requests.blocks(page, "json")
-    (prepare,) = documented_requests.blocks(page, "sh")
     asked = list(documented_requests.documented(page))
     assert len(asked) > 10
-    assert shell(prepare, tmp_path).returncode == 0
     path = documented_requests.written_config(config, tmp_path)
     async with RawClient.spawn(workbench_command(path), cwd=tmp_path) as client:
         await client.initialize()
@@ -270,9 +268,6 @@ async def test_the_example_of_dev_and_prod_is_answered_as_it_says(tmp_path: Path
 async def test_dev_and_prod_in_the_readme_behave_as_described(tmp_path: Path) -> None:
     section = (ROOT / "README.md").read_text(encoding="utf-8").partition("dev and prod\n")[2].partition("\n##")[0]
     (config,) = documented_requests.blocks(section, "jsonc")
-    for name in ("dev", "prod"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "where").write_text(name)
     path = documented_requests.written_config(config, tmp_path)
     async with RawClient.spawn(workbench_command(path), cwd=tmp_path) as client:
         await client.initialize()
@@ -280,12 +275,18 @@ async def test_dev_and_prod_in_the_readme_behave_as_described(tmp_path: Path) ->
         for name in ("dev", "prod"):
             opened = (await client.call_tool("open_toolbox", {"toolbox_name": name}))["structuredContent"]
             shown[name] = [tool["name"] for tool in opened["tools"]]
-            read = await client.use_tool(name, "files", "read_file", {"path": "where"})
-            assert read["content"][0]["text"].strip() == name
-        told = "Opening `dev` shows {}, {} and {}; opening `prod` shows {}."
-        assert told.format(*(f"`{tool}`" for name in ("dev", "prod") for tool in shown[name])) in section
-        refused = await client.use_tool("prod", "files", "list_files", {})
+        told = "Opening `dev` shows {}, {}, {} and {}; opening `prod` shows {}."
+        assert told.format(*(f"`{tool}`" for name in ("dev", "prod") for tool in shown[name])) in section.replace(
+            "\n", " "
+        )
+        note = {"title": "Deploy", "text": "on Monday"}
+        assert "isError" not in await client.use_tool("dev", "notes", "add_note", note)
+        refused = await client.use_tool("prod", "notes", "add_note", note)
         assert refused["isError"] and "excluded" in refused["content"][0]["text"]
+        listed = await client.use_tool("prod", "notes", "list_notes", {})
+        assert listed["structuredContent"] == {"notes": []}
+    assert "Deploy" in (tmp_path / "dev.json").read_text()
+    assert not (tmp_path / "prod.json").exists()
 
 
 # commands in the running text

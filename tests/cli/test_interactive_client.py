@@ -54,8 +54,8 @@ def test_progress_is_not_shown_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    calculator = {"command": sys.executable, "args": ["-m", "mcp_workbench.cli.demo.calculator", "--with-crash"]}
-    return write_config(tmp_path, {"lab": {"calculator": calculator, "odd": scripted_entry("--era", "legacy")}})
+    clock = {"command": sys.executable, "args": ["-m", "mcp_workbench.cli.demo.clock", "--with-crash"]}
+    return write_config(tmp_path, {"lab": {"clock": clock, "odd": scripted_entry("--era", "legacy")}})
 
 
 def call(config: Path, *words: object) -> int:
@@ -63,19 +63,19 @@ def call(config: Path, *words: object) -> int:
 
 
 def test_a_call_prints_its_result(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(config, "lab/calculator/evaluate", "expression=6*7") == 0
-    assert capsys.readouterr().out == "6*7 = 42\n"
-    assert call(config, "lab", "calculator", "evaluate", "--json", '{"expression": "1+1"}') == 0
-    assert capsys.readouterr().out == "1+1 = 2\n"
-    assert call(config, "lab/calculator/evaluate", "expression=1", "--raw") == 0
+    assert call(config, "lab/clock/wait", "seconds=0") == 0
+    assert capsys.readouterr().out == "Waited 0 s.\n"
+    assert call(config, "lab", "clock", "wait", "--json", '{"seconds": 0}') == 0
+    assert capsys.readouterr().out == "Waited 0 s.\n"
+    assert call(config, "lab/clock/now", "--raw") == 0
     assert json.loads(capsys.readouterr().out)["content"]
     assert call(config, "lab/odd/all_content", "--output", tmp_path / "all.png") == 0
     assert (tmp_path / "all.png").read_bytes() == b"image"
 
 
 def test_a_call_that_fails_says_why(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(config, "lab/calculator/crash") == 1
-    assert "[lab/calculator/crash] the server exited with status 70" in capsys.readouterr().err
+    assert call(config, "lab/clock/crash") == 1
+    assert "[lab/clock/crash] the server exited with status 70" in capsys.readouterr().err
     assert call(config, "lab/odd/tool_error") == 1
     assert "error: [lab/odd/tool_error]" in capsys.readouterr().err
     assert call(config, "lab/odd/notify", "method=notifications/message", 'params:={"level":"error","data":"oh"}') == 0
@@ -84,11 +84,11 @@ def test_a_call_that_fails_says_why(config: Path, capsys: pytest.CaptureFixture[
 
 def test_a_call_that_cannot_be_is_refused(config: Path) -> None:
     for words, complaint in (
-        (["lab/calculator/evaluat"], "did you mean `evaluate`"),
-        (["lab/calculator/evaluate"], "missing: `expression`"),
-        (["lab/calculator/evaluate", "x=1", "--json", "{}"], "were both given"),
+        (["lab/clock/wiat"], "did you mean `wait`"),
+        (["lab/clock/wait"], "missing: `seconds`"),
+        (["lab/clock/wait", "x=1", "--json", "{}"], "were both given"),
         (["lab"], "`server` and `tool` are missing"),
-        (["evaluate", "expression=1"], "`toolbox` and `server` are missing; it can be `lab/calculator/evaluate`"),
+        (["wait", "seconds=0"], "`toolbox` and `server` are missing; it can be `lab/clock/wait`"),
         (["no_such_tool_at_all"], "`toolbox` and `server` are missing; what can be meant is not known"),
     ):
         with pytest.raises(UsageError, match=complaint):

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from mcp_workbench.engine.config.program_settings import ProgramsConfig
 from mcp_workbench.programs import program_run
-from tests.support.client import Json
+from tests.support import documented_requests
+from tests.support.client import Json, RawClient
 from tests.support.in_process_workbench import Server, text_of, tool, workbench_with
+from tests.support.workbench import workbench_command
 
 pytestmark = pytest.mark.processes
 pytest.importorskip("pydantic_monty", reason="the extra `programs` is not installed")
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "programs.md").read_text(encoding="utf-8")
-PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-LOG = "12:00 ERROR web down\n" * 3 + "12:01 info web up\n" + "12:02 ERROR billing late\n" * 12
+PROGRAMS = documented_requests.blocks(GUIDE, "python")
 
 
 async def test_the_example_of_the_guide_answers_as_it_says(tmp_path: Path) -> None:
-    code = PROGRAMS[0]
-    answer = re.findall(r"```text\n(.*?)\n```", GUIDE, re.DOTALL)[0]
-
-    def read(name: str, arguments: Json) -> Json:
-        return {"content": [{"type": "text", "text": LOG if arguments["path"] == "app.log" else ""}]}
-
-    reads = {**tool("read_file", "Reads a file.", path_="string"), "annotations": {"readOnlyHint": True}}
-    async with workbench_with(tmp_path, {"lab": {"files": Server(reads, answer=read)}}, programs=True) as seen:
-        result = await seen.client.call_tool("run_program", {"code": code})
-        assert sorted(text_of(result)[1:-1].split(",")) == sorted(answer[1:-1].split(","))
+    answers = documented_requests.blocks(GUIDE, "text")
+    config = documented_requests.written_config(documented_requests.blocks(GUIDE, "json")[0], tmp_path)
+    async with RawClient.spawn(workbench_command(config), cwd=tmp_path) as client:
+        await client.initialize()
+        result = await client.call_tool("run_program", {"code": PROGRAMS[0]})
+        assert text_of(result) == answers[0].rstrip("\n")
+        failing = 'zones = ["UTC", "Asia/Tokyo", "home"]\nfor zone in zones:\n    call("desk/clock/now", zone=zone)'
+        result = await client.call_tool("run_program", {"code": failing})
+        assert text_of(result) == answers[1].rstrip("\n")
 
 
 async def test_the_second_example_finds_the_files_of_each_fix(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-# What is asked of the calculator behind the workbench, and what it answers, as text and in structured content.
-EXPRESSION = "271*828"
-ANSWER = "224388"
-SERVER_AND_TOOL = ("math", "evaluate")
+# What is asked of the clock behind the workbench, and what it answers, as text and in structured content.
+ARGUMENTS = {"time": "2025-01-15T12:00", "from_zone": "Europe/Vienna", "to_zone": "America/New_York"}
+ANSWER = "2025-01-15T06:00:00-05:00"
+SERVER_AND_TOOL = ("clock", "convert_time")
 # What Codex declares in place of the tools, with models that it knows.
 TOOL_SEARCH = "tool_search"
 
@@ -63,8 +63,8 @@ class ScriptedModel:
             self.searched = deferred[0]
             return Call(self._call_id(), "", "ToolSearch", {"query": f"select:{deferred[0]}"})
         if any(tool.get("type") == TOOL_SEARCH for tool in body.get("tools") or ()) and not self.searched:
-            self.searched = EXPRESSION
-            return Call(self._call_id(), "", TOOL_SEARCH, {"query": "evaluate an arithmetic expression"})
+            self.searched = TOOL_SEARCH
+            return Call(self._call_id(), "", TOOL_SEARCH, {"query": "convert a time from one zone to another"})
         return None
 
     def _call_id(self) -> str:
@@ -105,7 +105,7 @@ def _is_ours(name: str) -> bool:
 
 def _call(call_id: str, names: list[str], namespaces: dict[str, str]) -> Call:
     name = next((name for name in names if all(part in name for part in SERVER_AND_TOOL)), None)
-    arguments: dict[str, Any] = {"expression": EXPRESSION}
+    arguments: dict[str, Any] = ARGUMENTS
     if name is None:
         name = next(name for name in names if name.endswith("use_tool"))
         arguments = {"tool": "/".join(("desk", *SERVER_AND_TOOL)), "arguments": arguments}

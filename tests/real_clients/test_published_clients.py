@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.node, pytest.mark.network]
 # A program on Node, on a machine that is busy, that starts the workbench in turn.
 TIMEOUT = 100
 TOKEN = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
-CALCULATOR = [sys.executable, "-m", "mcp_workbench", "demo", "calculator"]
+CLOCK = [sys.executable, "-m", "mcp_workbench", "demo", "clock"]
 # What a model calls in the face `flat`, and in `proxy`.
-AS_IT_IS = "desk__math__evaluate"
+AS_IT_IS = "desk__clock__convert_time"
 BY_ONE_OF_TWO = "use_tool"
 
 
@@ -48,8 +48,8 @@ class Published(NamedTuple):
 
 
 def _standard(**members: Any) -> str:
-    math = {"command": CALCULATOR[0], "args": CALCULATOR[1:], **members}
-    return json.dumps({"mcpServers": {"math": math, "mine": {"command": "true", "args": []}}}, indent=4)
+    clock = {"command": CLOCK[0], "args": CLOCK[1:], **members}
+    return json.dumps({"mcpServers": {"clock": clock, "mine": {"command": "true", "args": []}}}, indent=4)
 
 
 def _claude(address: str) -> tuple[list[str], dict[str, str]]:
@@ -90,7 +90,7 @@ PUBLISHED = {
         "@anthropic-ai/claude-code@2.1.325",
         ".claude.json",
         # Brought back by its own command alone, which takes the token on its command line.
-        _standard(type="stdio", env={"MATH_TOKEN": TOKEN}),
+        _standard(type="stdio", env={"TIME_TOKEN": TOKEN}),
         "claude mcp list",
         "Connected",
         f"mcp__workbench__{AS_IT_IS}",
@@ -99,8 +99,8 @@ PUBLISHED = {
     "codex": Published(
         "@openai/codex@0.166.0",
         ".codex/config.toml",
-        f"# mine\nmodel = 'x' # this too\n\n[mcp_servers.math]\ncommand = '{CALCULATOR[0]}'\nargs = {CALCULATOR[1:]}\n"
-        "env_vars = ['MATH_TOKEN']\n\n[mcp_servers.mine]\ncommand = 'true'\n",
+        f"# mine\nmodel = 'x' # this too\n\n[mcp_servers.clock]\ncommand = '{CLOCK[0]}'\nargs = {CLOCK[1:]}\n"
+        "env_vars = ['TIME_TOKEN']\n\n[mcp_servers.mine]\ncommand = 'true'\n",
         "codex mcp list",
         "enabled",
         f"mcp__workbench__{AS_IT_IS}",
@@ -110,7 +110,7 @@ PUBLISHED = {
         "@google/gemini-cli@0.61.0",
         ".gemini/settings.json",
         '{ // mine\n  "security": { "auth": { "selectedType": "gemini-api-key" } },'
-        + _standard(env={"MATH_TOKEN": "$MATH_TOKEN"})[1:],
+        + _standard(env={"TIME_TOKEN": "$TIME_TOKEN"})[1:],
         "gemini mcp list",
         "Connected",
         f"mcp_workbench_{BY_ONE_OF_TWO}",
@@ -122,7 +122,7 @@ PUBLISHED = {
         '{\n  // mine\n  "mcp": '
         + json.dumps(
             {
-                "math": {"type": "local", "command": CALCULATOR, "environment": {"MATH_TOKEN": "{env:MATH_TOKEN}"}},
+                "clock": {"type": "local", "command": CLOCK, "environment": {"TIME_TOKEN": "{env:TIME_TOKEN}"}},
                 "mine": {"type": "local", "command": ["true"]},
             }
         )
@@ -135,7 +135,7 @@ PUBLISHED = {
     "copilot": Published(
         "@github/copilot@1.0.102",
         ".copilot/mcp-config.json",
-        _standard(type="local", tools=["*"], env={"MATH_TOKEN": "${MATH_TOKEN}"}),
+        _standard(type="local", tools=["*"], env={"TIME_TOKEN": "${TIME_TOKEN}"}),
         "copilot mcp list",
         "local",
         f"workbench-{BY_ONE_OF_TWO}",
@@ -153,7 +153,7 @@ def _qwen(address: str) -> tuple[list[str], dict[str, str]]:
 QWEN = Published(
     "@qwen-code/qwen-code@0.24.4",
     ".qwen/settings.json",
-    '{ // mine\n "security": {"auth": {"selectedType": "openai"}},' + _standard(env={"MATH_TOKEN": "$MATH_TOKEN"})[1:],
+    '{ // mine\n "security": {"auth": {"selectedType": "openai"}},' + _standard(env={"TIME_TOKEN": "$TIME_TOKEN"})[1:],
     "qwen mcp list",
     "Connected",
     "",
@@ -172,14 +172,14 @@ class Home:
         config = folder / ".config" / "mcp-workbench" / "workbench-config.json"
         config.parent.mkdir(parents=True, exist_ok=True)
         # Without the variable it cannot be started: a client that keeps it back would have no answer.
-        math = {"command": CALCULATOR[0], "args": CALCULATOR[1:], "env": {"MATH_TOKEN": "${MATH_TOKEN}"}}
-        boxes = {"desk": {"description": "Sums", "mcpServers": {"math": math}}}
+        clock = {"command": CLOCK[0], "args": CLOCK[1:], "env": {"TIME_TOKEN": "${TIME_TOKEN}"}}
+        boxes = {"desk": {"description": "Times", "mcpServers": {"clock": clock}}}
         self.config = config
         config.write_text(json.dumps({"face": "auto", "toolboxes": boxes}))
         folders = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "CODEX_HOME", "COPILOT_HOME")
         env = {key: value for key, value in os.environ.items() if not key.startswith("WORKBENCH_")}
         self.env = {key: value for key, value in env.items() if key not in folders}
-        self.env |= {"HOME": str(folder), "PATH": f"{programs}{os.pathsep}{env['PATH']}", "MATH_TOKEN": TOKEN}
+        self.env |= {"HOME": str(folder), "PATH": f"{programs}{os.pathsep}{env['PATH']}", "TIME_TOKEN": TOKEN}
         # Else it connects to nothing in folders that nobody has trusted at its prompt.
         self.env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
         self._empty = dict.fromkeys(folders, "")
@@ -241,18 +241,18 @@ def test_the_workbench_takes_the_place_of_a_server_and_its_tools_are_called(home
     version = client.package.rpartition("@")[2]
     assert version in find(name).source and version in behaviours()[name].source
     home.workbench("install", name, "--replace")
-    assert "calculator" not in home.file.read_text() and "mine" in home.file.read_text()
+    assert "demo" not in home.file.read_text() and "mine" in home.file.read_text()
     undone = home.workbench("undo", name)
     if name == "claude-code":
         # Its file is its own: what is brought back are the servers.
         assert json.loads(home.file.read_text())["mcpServers"] == json.loads(client.before)["mcpServers"]
-        assert "the keys of `math` are on the command line of `claude` for a moment" in undone.stderr
+        assert "the keys of `clock` are on the command line of `claude` for a moment" in undone.stderr
     else:
         assert home.file.read_text() == client.before
     home.workbench("install", name, "--replace")
     assert "already has the workbench" in home.workbench("install", name, "--replace").stderr
     shown = home.client_runs(client.mcp_list.split(), {})
-    assert "workbench" in shown and client.listed in shown and "calculator" not in shown, shown
+    assert "workbench" in shown and client.listed in shown and "demo" not in shown, shown
     model = home.ask()
     assert model.called == client.called and model.was_answered, model.asked[-1]
     assert any("open_toolbox" in tool for tool in model.declared) is model.called.endswith(BY_ONE_OF_TWO)

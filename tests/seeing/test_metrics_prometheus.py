@@ -94,7 +94,7 @@ def is_up(url: str) -> bool:
 def scraped(tmp_path: Path) -> Iterator[Scraped]:
     folder = tmp_path
     ports = Scraped(free_port(), free_port())
-    servers = {"calculator": {"command": sys.executable, "args": ["-m", "mcp_workbench.cli.demo.calculator"]}}
+    servers = {"clock": {"command": sys.executable, "args": ["-m", "mcp_workbench.cli.demo.clock"]}}
     config = folder / "workbench.json"
     config.write_text(json.dumps({"toolboxes": {"demo": {"description": "d", "mcpServers": servers}}}))
     (folder / "token").write_text(TOKEN)
@@ -136,9 +136,9 @@ def test_the_target_is_up_and_every_graph_of_the_dashboard_has_a_series(scraped:
 
     def lacking() -> list[str]:
         # Rates need two scrapes between which something happens.
-        client.use("calculator", "evaluate", {"expression": "1 + 2"})
-        client.use("calculator", "evaluate", {"expression": "1 / 0"})
-        client.use("calculator", "no such tool", {})
+        client.use("clock", "now", {"zone": "UTC"})
+        client.use("clock", "now", {"zone": "Moon"})
+        client.use("clock", "no such tool", {})
         return [each for each in wanted if not scraped.query(each)]
 
     left = wanted

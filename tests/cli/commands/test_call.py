@@ -28,7 +28,7 @@ def config(tmp_path: Path) -> Path:
             "desk": {"notes": demo("notes", "--with-samples"), "clock": demo("clock")},
             "lab": {
                 "notes": demo("notes", toolFilters=["*", "!delete_note"]),
-                "calculator": demo("calculator", "--with-crash"),
+                "timer": demo("clock", "--with-crash"),
             },
             "odd": {
                 "legacy": scripted_entry("--era", "legacy"),
@@ -45,7 +45,7 @@ def call(config: Path, *words: object, **options: Any) -> Done:
 
 @pytest.mark.requirement("cli.call")
 def test_stdout_is_exactly_the_result_of_the_tool(config: Path) -> None:
-    assert call(config, "lab", "calculator", "evaluate", "expression=2**10") == Done(0, "2**10 = 1024\n", "")
+    assert call(config, "lab", "timer", "wait", "seconds=0") == Done(0, "Waited 0 s.\n", "")
     assert call(config, "desk", "notes", "list_notes", "tag=home") == Done(
         0, "- 1: Groceries #home\n- 3: Book to read #home #books\n", ""
     )
@@ -53,18 +53,17 @@ def test_stdout_is_exactly_the_result_of_the_tool(config: Path) -> None:
 
 
 def test_arguments_are_typed_by_the_tool_s_schema(config: Path) -> None:
-    status, shown, _ = call(config, "lab", "calculator", "statistics", "numbers=1", "numbers=2", "numbers=4.5")
-    assert status == 0
-    assert shown.startswith("count: 3\nsum: 7.5\n")
+    words = ("title=7", "text=true", "tags=1", "tags=[2]")
+    assert call(config, "lab", "notes", "add_note", *words) == Done(0, "Added note 1: 7\n", "")
     assert call(config, "desk", "clock", "wait", "seconds=0").stdout == "Waited 0 s.\n"
 
 
 def test_arguments_can_be_given_as_json_also_on_stdin(config: Path) -> None:
-    arguments = '{"expression": "6 * 7"}'
-    expected = Done(0, "6 * 7 = 42\n", "")
-    assert call(config, "lab", "calculator", "evaluate", "--json", arguments) == expected
-    assert call(config, "lab", "calculator", "evaluate", "--json", "-", stdin=arguments) == expected
-    assert call(config, "lab", "calculator", "evaluate", 'expression:="6 * 7"') == expected
+    arguments = '{"seconds": 0}'
+    expected = Done(0, "Waited 0 s.\n", "")
+    assert call(config, "lab", "timer", "wait", "--json", arguments) == expected
+    assert call(config, "lab", "timer", "wait", "--json", "-", stdin=arguments) == expected
+    assert call(config, "lab", "timer", "wait", "seconds:=0") == expected
 
 
 @pytest.mark.parametrize(
@@ -99,19 +98,19 @@ def test_impossible_call_ends_with_2_and_lists_alternatives(config: Path, words:
 
 
 def test_an_error_of_the_tool_goes_to_stderr_with_its_place_and_ends_with_1(config: Path) -> None:
-    assert call(config, "lab", "calculator", "evaluate", "expression=1/0") == Done(
-        1, "", "error: [lab/calculator/evaluate] division by zero\n"
+    assert call(config, "desk", "notes", "delete_note", "id=7") == Done(
+        1, "", "error: [desk/notes/delete_note] there is no note 7; the notes are [1, 2, 3]\n"
     )
     assert call(config, "odd", "legacy", "fail") == Done(1, "", "error: [odd/legacy/fail] failed as asked\n")
 
 
 def test_a_crash_is_reported_with_the_end_of_stderr(config: Path) -> None:
-    assert call(config, "lab", "calculator", "crash") == Done(
+    assert call(config, "lab", "timer", "crash") == Done(
         1,
         "",
-        "error: [lab/calculator/crash] the server exited with status 70\n"
+        "error: [lab/timer/crash] the server exited with status 70\n"
         "  last lines of its stderr:\n"
-        "    calculator: crashing because it was asked to\n",
+        "    clock: crashing because it was asked to\n",
     )
 
 
@@ -176,13 +175,13 @@ def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path) -> None:
 
 
 def test_a_server_in_no_file_is_called_by_its_command() -> None:
-    words = [sys.executable, "-m", "mcp_workbench.cli.demo.calculator"]
-    assert run("call", "--", *words, "evaluate", "expression=6*7") == Done(0, "6*7 = 42\n", "")
-    assert run("call", "--json", '{"expression": "1+1"}', "--", *words, "evaluate") == Done(0, "1+1 = 2\n", "")
-    status, shown, complaints = run("call", "--", *words, "evaluat")
+    words = [sys.executable, "-m", "mcp_workbench.cli.demo.clock"]
+    assert run("call", "--", *words, "wait", "seconds=0") == Done(0, "Waited 0 s.\n", "")
+    assert run("call", "--json", '{"seconds": 0}', "--", *words, "wait") == Done(0, "Waited 0 s.\n", "")
+    status, shown, complaints = run("call", "--", *words, "wiat")
     assert (status, shown) == (2, "")
-    assert "did you mean `evaluate`?" in complaints
-    assert run("call", "--", "evaluate").status == 2
+    assert "did you mean `wait`?" in complaints
+    assert run("call", "--", "wait").status == 2
 
 
 def test_raw_is_the_whole_result(config: Path) -> None:
@@ -239,13 +238,11 @@ def test_saved_images_are_removed_after_a_day(config: Path, tmp_path: Path, temp
 
 def test_text_is_saved_where_there_is_nothing_else_to_save(config: Path, tmp_path: Path) -> None:
     target = tmp_path / "answer.txt"
-    assert call(config, "lab", "calculator", "evaluate", "expression=1+1", "--output", target) == Done(
+    assert call(config, "lab", "timer", "wait", "seconds=0", "--output", target) == Done(
         0, "", f"note: saved text as {target}\n"
     )
-    assert target.read_text() == "1+1 = 2"
-    status, _, complaints = call(
-        config, "lab", "calculator", "evaluate", "expression=1+1", "--output", tmp_path / "no" / "folder"
-    )
+    assert target.read_text() == "Waited 0 s."
+    status, _, complaints = call(config, "lab", "timer", "wait", "seconds=0", "--output", tmp_path / "no" / "folder")
     assert status == 2
     assert "cannot be written: No such file or directory" in complaints
 
@@ -296,28 +293,28 @@ def test_interrupting_a_call_ends_with_130_and_leaves_no_server_behind(config: P
 
 
 def test_debugging_shows_the_log(config: Path) -> None:
-    status, shown, log = call(config, "lab", "calculator", "evaluate", "expression=1+1", "--debug")
-    assert (status, shown) == (0, "1+1 = 2\n")
-    assert "[lab/calculator] ready after" in log
+    status, shown, log = call(config, "lab", "timer", "wait", "seconds=0", "--debug")
+    assert (status, shown) == (0, "Waited 0 s.\n")
+    assert "[lab/timer] ready after" in log
 
 
 def test_a_tool_is_named_in_three_words_or_as_one_path(config: Path) -> None:
-    expected = Done(0, "6 * 7 = 42\n", "")
-    assert call(config, "lab/calculator/evaluate", "expression=6 * 7") == expected
-    assert call(config, "lab/calculator/evaluate", "--json", '{"expression": "6 * 7"}') == expected
+    expected = Done(0, "Waited 0 s.\n", "")
+    assert call(config, "lab/timer/wait", "seconds=0") == expected
+    assert call(config, "lab/timer/wait", "--json", '{"seconds": 0}') == expected
 
 
 def test_a_path_that_leads_nowhere_is_told_like_wrong_words(config: Path) -> None:
-    assert call(config, "lab/calculater/evaluate").stderr.startswith(
-        "error: server `calculater` does not exist in toolbox `lab`; did you mean `calculator`?"
+    assert call(config, "lab/timre/wait").stderr.startswith(
+        "error: server `timre` does not exist in toolbox `lab`; did you mean `timer`?"
     )
-    assert call(config, "lab", "calculater", "evaluate").stderr == call(config, "lab/calculater/evaluate").stderr
+    assert call(config, "lab", "timre", "wait").stderr == call(config, "lab/timre/wait").stderr
 
 
 def test_names_with_slashes_of_their_own_are_found_in_a_path(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"my/box": {"a/b": demo("calculator")}})
-    assert call(config, "my/box/a/b/evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
-    assert call(config, "my/box", "a/b", "evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
+    config = write_config(tmp_path, {"my/box": {"a/b": demo("clock")}})
+    assert call(config, "my/box/a/b/wait", "seconds=0") == Done(0, "Waited 0 s.\n", "")
+    assert call(config, "my/box", "a/b", "wait", "seconds=0") == Done(0, "Waited 0 s.\n", "")
 
 
 def test_arguments_that_do_not_fit_are_answered_with_the_tool_s_signature(config: Path) -> None:
@@ -340,33 +337,33 @@ def test_a_tool_without_its_toolbox_or_server_is_refused_with_the_paths_that_can
         assert (status, shown) == (2, "")
         return " ".join(complaints.split())
 
-    assert "`toolbox` and `server` are missing; what can be meant is not known" in refused("evaluate", "expression=1")
-    assert "mcp-workbench list --connect lists them" in refused("evaluate", "expression=1")
+    assert "`toolbox` and `server` are missing; what can be meant is not known" in refused("crash")
+    assert "mcp-workbench list --connect lists them" in refused("crash")
     run("list", "--connect", config)
-    for words in (["evaluate", "expression=6 * 7"], ["evaluate", "--json", '{"expression": "6 * 7"}']):
-        assert "`toolbox` and `server` are missing; it can be `lab/calculator/evaluate`" in refused(*words)
-    for words in (["calculator", "evaluate", "expression=1"], ["calculator/evaluate", "expression=1"]):
-        assert "`toolbox` is missing; it can be `lab/calculator/evaluate`" in refused(*words)
-    for words in (["lab", "evaluate", "expression=1"], ["lab/evaluate", "expression=1"]):
-        assert "`server` is missing; it can be `lab/calculator/evaluate`" in refused(*words)
-    for words in (["lab", "calculator"], ["lab/calculator"]):
-        assert "`tool` is missing; it can be `lab/calculator/" in refused(*words)
+    for words in (["crash"], ["crash", "--json", "{}"]):
+        assert "`toolbox` and `server` are missing; it can be `lab/timer/crash`" in refused(*words)
+    for words in (["timer", "crash"], ["timer/crash"]):
+        assert "`toolbox` is missing; it can be `lab/timer/crash`" in refused(*words)
+    for words in (["lab", "crash"], ["lab/crash"]):
+        assert "`server` is missing; it can be `lab/timer/crash`" in refused(*words)
+    for words in (["lab", "timer"], ["lab/timer"]):
+        assert "`tool` is missing; it can be `lab/timer/" in refused(*words)
     assert "it can be `desk/notes/list_notes` or `lab/notes/list_notes`" in refused("list_notes")
-    assert "did you mean `lab/calculator/evaluate`" in refused("evaluat")
+    assert "did you mean `lab/timer/crash`" in refused("timer/crashs")
 
 
 @pytest.mark.requirement("proxy.identity")
 def test_a_plain_file_has_a_toolbox_too(tmp_path: Path) -> None:
     config = tmp_path / "plain.json"
-    config.write_text(json.dumps({"mcpServers": {"calculator": demo("calculator")}}))
-    assert call(config, "default/calculator/evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
-    assert "it can be `default/calculator/evaluate`" in call(config, "calculator", "evaluate", "expression=1").stderr
+    config.write_text(json.dumps({"mcpServers": {"clock": demo("clock")}}))
+    assert call(config, "default/clock/wait", "seconds=0") == Done(0, "Waited 0 s.\n", "")
+    assert "it can be `default/clock/wait`" in call(config, "clock", "wait", "seconds=0").stderr
 
 
 @pytest.mark.requirement("proxy.identity")
 def test_a_path_that_names_with_slashes_make_ambiguous_is_refused_and_three_words_are_the_way(tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"my": {"box": demo("clock")}, "my/box": {"a": demo("calculator")}})
-    refused = call(config, "my/box/a/evaluate", "expression=1+1")
+    config = write_config(tmp_path, {"my": {"box": demo("clock")}, "my/box": {"a": demo("clock")}})
+    refused = call(config, "my/box/a/wait", "seconds=0")
     assert refused.status == 2 and "can be split in several ways" in refused.stderr
     assert refused.stderr.endswith("hint: write three words: TOOLBOX SERVER TOOL\n")
-    assert call(config, "my/box", "a", "evaluate", "expression=1+1") == Done(0, "1+1 = 2\n", "")
+    assert call(config, "my/box", "a", "wait", "seconds=0") == Done(0, "Waited 0 s.\n", "")

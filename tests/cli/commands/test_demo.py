@@ -12,14 +12,14 @@ from tests.support.client import RawClient
 
 WALKTHROUGH = """\
 MCP Workbench: one MCP server in front of many.
-A client, a workbench and five real servers, in a temporary folder.
+A client, a workbench and four real servers, in a temporary folder.
 
 1. One file groups your servers into toolboxes
-   desk  notes, clock              Notes and the clock: the everyday things
-   lab   notes, calculator, files  Calculations, files, and notes of its own
+   desk  notes, clock  Notes and the clock: the everyday things
+   lab   notes, clock  Notes of its own, and a clock that crashes on request
 
 2. A client connects and sees two tools
-   → initialize  ready T ms after the start; 5 servers configured, none running
+   → initialize  ready T ms after the start; 4 servers configured, none running
    → tools/list  open_toolbox, use_tool  T ms
 
 3. The agent opens a toolbox; its servers start in parallel
@@ -40,15 +40,15 @@ A client, a workbench and five real servers, in a temporary folder.
      (started only now, when it is needed)
 
 6. A server crashes; its call fails at once, the others are unaffected
-   → use_tool lab/calculator/crash  T ms
-     [lab/calculator/crash] the server exited with status 70
+   → use_tool lab/clock/crash  T ms
+     [lab/clock/crash] the server exited with status 70
      last lines of its stderr:
-       calculator: crashing because it was asked to
+       clock: crashing because it was asked to
    → use_tool lab/notes/list_notes  T ms
      No notes.
      (the server next to it is unaffected)
-   → use_tool lab/calculator/evaluate  {"expression": "sqrt(2) * 1000"}  T ms
-     sqrt(2) * 1000 = 1414.213562373095
+   → use_tool lab/clock/now  {"zone": "UTC"}  T ms
+     NOW (UTC)
      (restarted for this call)
 
 7. The client disconnects, and every process stops
@@ -73,8 +73,8 @@ def test_the_walkthrough_is_shown_whole_and_leaves_nothing_behind(temporary_fold
     walkthrough = re.sub(r"\w+day, \S+ \(UTC\)", "NOW (UTC)", walkthrough)
     assert walkthrough == WALKTHROUGH
     numbers = {line[3:32].strip(): line[32:].split() for line in figures.splitlines()[1:6]}
-    assert numbers["tools that the agent sees"] == ["17", "2"]
-    assert numbers["servers running at the start"] == ["5", "0"]
+    assert numbers["tools that the agent sees"] == ["15", "2"]
+    assert numbers["servers running at the start"] == ["4", "0"]
     flat, two = (int(number.replace(",", "")) for number in numbers["tokens for them (bytes / 4)"])
     assert two < flat / 4
     assert "\n   mcp-workbench install CLIENT  adds the workbench to a client" in shown
@@ -103,20 +103,18 @@ async def test_a_demo_server_can_be_had_by_its_name(server: str, tmp_path: Path)
 
 
 async def test_arguments_after_a_demo_server_name_are_its_own(tmp_path: Path) -> None:
-    async with RawClient.spawn([*COMMAND, "demo", "calculator", "--with-crash"], cwd=tmp_path) as client:
+    async with RawClient.spawn([*COMMAND, "demo", "clock", "--with-crash"], cwd=tmp_path) as client:
         await client.initialize()
         names = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
     assert "crash" in names
-    status, _, complaints = run("demo", "clock", "--with-crash")
+    status, _, complaints = run("demo", "notes", "--with-crash")
     assert status == 2
     assert "usage: " in complaints
 
 
 def test_a_demo_server_in_a_configuration(tmp_path: Path) -> None:
     command, *arguments = COMMAND
-    entry = {"command": command, "args": [*arguments, "demo", "calculator"]}
+    entry = {"command": command, "args": [*arguments, "demo", "clock"]}
     config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"calculator": entry}}))
-    assert run("call", "--config", config, "default", "calculator", "evaluate", "expression=6*7") == Done(
-        0, "6*7 = 42\n", ""
-    )
+    config.write_text(json.dumps({"mcpServers": {"clock": entry}}))
+    assert run("call", "--config", config, "default", "clock", "wait", "seconds=0") == Done(0, "Waited 0 s.\n", "")

@@ -10,7 +10,7 @@ import mcp_types as types
 import pytest
 
 from tests.cli.demo.sdk import ERAS, command, connect
-from tests.support.client import RawClient
+from tests.support.client import RawClient, RpcError
 
 zones = pytest.mark.skipif(not zoneinfo.available_timezones(), reason="this machine has no time zone database")
 both_eras = pytest.mark.parametrize("era", ERAS)
@@ -103,3 +103,13 @@ async def test_the_end_of_input_ends_a_running_wait() -> None:
         client.close_stdin()
         assert await client.wait_exit() == 0
         assert client.stderr == ""
+
+
+async def test_it_crashes_only_where_that_was_asked_for() -> None:
+    async with RawClient.spawn(command("clock"), modern=True) as client:
+        with pytest.raises(RpcError, match="-32602"):
+            await client.call_tool("crash")
+    async with RawClient.spawn(command("clock", "--with-crash"), modern=True) as client:
+        await client.start_tool("crash")
+        assert await client.wait_exit() == 70
+        await client.wait_for(lambda: "crashing because it was asked to" in client.stderr, "words on stderr")

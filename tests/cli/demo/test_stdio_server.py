@@ -11,7 +11,7 @@ import pytest
 from tests.cli.demo.sdk import command
 from tests.support.client import RawClient, RpcError
 
-SERVERS = ("notes", "clock", "calculator", "files")
+SERVERS = ("notes", "clock")
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
@@ -163,6 +163,6 @@ def test_a_server_starts_with_little_more_than_json_and_sys(server: str) -> None
         check=True,
     ).stdout.split()
     ours = {name for name in loaded if name.startswith("mcp_workbench")}
-    shared = {"cli", "cli.demo", "cli.demo.offerings", "cli.demo.stdio_server"}
+    shared = {"cli", "cli.demo", "cli.demo.stdio_server"}
     assert ours == {"mcp_workbench", *(f"mcp_workbench.{name}" for name in (*shared, f"cli.demo.{server}"))}
     assert not {"typing", "argparse", "asyncio", "ast", "datetime", "zoneinfo", "subprocess", "msgspec"} & set(loaded)

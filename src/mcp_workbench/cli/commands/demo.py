@@ -26,14 +26,14 @@ from mcp_workbench.engine.nearest import nearest
 from mcp_workbench.engine.protocol.revisions import newest
 from mcp_workbench.errors import WorkbenchError
 
-DEMO_SERVERS: Final = ("notes", "clock", "calculator", "files")
+DEMO_SERVERS: Final = ("notes", "clock")
 TIMED_CALLS: Final = 200
 # Alternating, so that other load on the machine affects both measurements.
 ROUNDS: Final = 5
 
 DEMO_TOOLBOXES: Final[dict[str, tuple[str, dict[str, list[str]]]]] = {
     "desk": ("Notes and the clock: the everyday things", {"notes": ["--with-samples"], "clock": []}),
-    "lab": ("Calculations, files, and notes of its own", {"notes": [], "calculator": ["--with-crash"], "files": ["."]}),
+    "lab": ("Notes of its own, and a clock that crashes on request", {"notes": [], "clock": ["--with-crash"]}),
 }
 # Nothing in the demo takes more than a second; a machine that needs this long will not complete it.
 DEMO_ANSWER_TIMEOUT: Final = 30.0
@@ -219,7 +219,7 @@ class Walkthrough:
         began = time.monotonic()
         with self._log:
             self._screen.line(("MCP Workbench: one MCP server in front of many.", "strong"))
-            self._screen.line("A client, a workbench and five real servers, in a temporary folder.")
+            self._screen.line("A client, a workbench and four real servers, in a temporary folder.")
             self._configure()
             # `--no-cache`, so that the user's cache is not touched and servers really start.
             program = [sys.executable, "-m", "mcp_workbench", "serve", "--no-cache", "--config", str(self._config)]
@@ -238,7 +238,6 @@ class Walkthrough:
 
     def _configure(self) -> None:
         self._heading("One file groups your servers into toolboxes")
-        (self._folder / "readme.txt").write_text("A file for the demo's file server.\n")
         toolboxes: dict[str, Any] = {}
         rows: list[list[Part]] = []
         for name, (description, servers) in DEMO_TOOLBOXES.items():
@@ -257,7 +256,7 @@ class Walkthrough:
         self._heading("A client connects and sees two tools")
         welcome = client.initialize()
         running = demo_servers_below(client.pid)
-        started = "" if running is None else f"; 5 servers configured, {_few(len(running))} running"
+        started = "" if running is None else f"; 4 servers configured, {_few(len(running))} running"
         self._request("initialize", f"ready {_ms(client.seconds)} after the start{started}", None)
         tools = client.request("tools/list")["tools"]
         self._request("tools/list", ", ".join(tool["name"] for tool in tools), client.seconds)
@@ -285,10 +284,9 @@ class Walkthrough:
 
     def _crash(self, client: DemoClient) -> None:
         self._heading("A server crashes; its call fails at once, the others are unaffected")
-        self._tool(client, "lab", "calculator", "crash", {}, fails=True)
+        self._tool(client, "lab", "clock", "crash", {}, fails=True)
         self._tool(client, "lab", "notes", "list_notes", {}, "the server next to it is unaffected")
-        expression = {"expression": "sqrt(2) * 1000"}
-        self._tool(client, "lab", "calculator", "evaluate", expression, "restarted for this call")
+        self._tool(client, "lab", "clock", "now", {"zone": "UTC"}, "restarted for this call")
 
     def _end(self, client: DemoClient) -> None:
         self._heading("The client disconnects, and every process stops")

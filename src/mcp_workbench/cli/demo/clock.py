@@ -1,23 +1,24 @@
 """Demo server `clock`: the time in any zone, conversion between zones, and a wait that shows progress and cancellation.
 
-Run as `python -m mcp_workbench.cli.demo.clock`. `datetime` and `zoneinfo` are imported when first needed.
+Run as `python -m mcp_workbench.cli.demo.clock [--with-crash]`; with the flag, a tool more crashes on request, to show
+recovery. `datetime` and `zoneinfo` are imported when first needed.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
-from mcp_workbench.cli.demo.offerings import ToolError, object_schema
-from mcp_workbench.cli.demo.stdio_server import Server, usage_error
+from mcp_workbench.cli.demo.stdio_server import Server, ToolError, object_schema, usage_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime, tzinfo
 
-    from mcp_workbench.cli.demo.offerings import Json, Outcome
-    from mcp_workbench.cli.demo.stdio_server import Request
+    from mcp_workbench.cli.demo.stdio_server import Json, Outcome, Request
 
-CLOCK_USAGE = "usage: python -m mcp_workbench.cli.demo.clock"
+CLOCK_USAGE = "usage: python -m mcp_workbench.cli.demo.clock [--with-crash]"
+CRASH_STATUS = 70
 MAX_DEMO_WAIT = 300
 # Often enough to show progress, without flooding the client.
 WAIT_STEPS = 10
@@ -126,7 +127,17 @@ def wait(request: Request, seconds: float) -> Outcome:
     return f"Waited {seconds:g} s.", {"seconds": seconds}
 
 
+def add_crash() -> None:
+    @server.tool("End this server at once, in the middle of the call: shows how a crash is handled.", {})
+    def crash(request: Request) -> Outcome:
+        print("clock: crashing because it was asked to", file=sys.stderr, flush=True)
+        # At once, as a crash is: no cleanup, no answer, buffers lost.
+        os._exit(CRASH_STATUS)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:]:
+    if sys.argv[1:] == ["--with-crash"]:
+        add_crash()
+    elif sys.argv[1:]:
         usage_error(CLOCK_USAGE)
     server.run()

@@ -11,13 +11,11 @@ import os
 import sys
 import time
 
-from mcp_workbench.cli.demo.offerings import Resources, ToolError, object_schema
-from mcp_workbench.cli.demo.stdio_server import Server, usage_error
+from mcp_workbench.cli.demo.stdio_server import Resources, Server, ToolError, object_schema, usage_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from mcp_workbench.cli.demo.offerings import Json, Outcome
-    from mcp_workbench.cli.demo.stdio_server import Request
+    from mcp_workbench.cli.demo.stdio_server import Json, Outcome, Request
 
 NOTES_USAGE = "usage: python -m mcp_workbench.cli.demo.notes [--with-samples] [FILE]"
 INDEX = "notes:///index"
@@ -143,12 +141,6 @@ def build(notebook: Notebook) -> Server:
     server = Server("notes", "Demo notes", "Keeps short notes with tags. Search before you add what may be there.")
     server.resources = notebook
 
-    def changed(note: Json) -> None:
-        # The list and the index change with every note; of the note itself, who reads it is notified.
-        server.subscribers.list_changed()
-        server.subscribers.updated(INDEX)
-        server.subscribers.updated(uri_of(note))
-
     @server.tool(
         "Add a note and return it with its number.",
         {"title": NON_EMPTY_STRING, "text": {"type": "string"}, "tags": TAGS},
@@ -159,7 +151,7 @@ def build(notebook: Notebook) -> Server:
     def add_note(request: Request, title: str, text: str, tags: list[str] | None = None) -> Outcome:
         note = notebook.add(title, text, tags or [])
         request.log("info", f"note {note['id']} added")
-        changed(note)
+        server.resources_changed(INDEX, uri_of(note))
         return f"Added note {note['id']}: {title}", note
 
     @server.tool("List the notes, all of them or those with one tag.", {"tag": NON_EMPTY_STRING}, output=NOTES)
@@ -193,7 +185,7 @@ def build(notebook: Notebook) -> Server:
     def delete_note(request: Request, id: int) -> Outcome:
         note = notebook.delete(id)
         request.log("notice", f"note {id} deleted")
-        changed(note)
+        server.resources_changed(INDEX, uri_of(note))
         return f"Deleted note {id}: {note['title']}", note
 
     @server.prompt(

@@ -1,12 +1,13 @@
 """A complete MCP server over stdio in one file of plain Python, for the demo servers.
 
-Owns the wire (one JSON-RPC message per line), both eras of the protocol, progress, logging and cancellation. Knows
-nothing about what the tools do. One thread reads and answers; only tools marked `background` get their own thread. Each
-request chooses its era: one with the modern `_meta` is served statelessly, `initialize` opens the legacy session of
-this process. JSON-RPC batches, which only revision 2025-03-26 had, are refused.
+Owns the wire (one JSON-RPC message per line), both eras of the protocol, progress, logging and cancellation, and checks
+arguments against the few JSON Schema keywords that the demo servers use. Knows nothing about what the tools do. One
+thread reads and answers; only tools marked `background` get their own thread. Each request chooses its era: one with
+the modern `_meta` is served statelessly, `initialize` opens the legacy session of this process. JSON-RPC batches, which
+only revision 2025-03-26 had, are refused.
 
 It speaks both eras because people use `mcp-workbench demo SERVER` with any client. It is not built on the official SDK,
-whose servers take 0.9 s of CPU and 65 MB to start, because the demo starts ten of these, with 0.03 s and 12 MB each.
+whose servers take 0.9 s of CPU and 65 MB to start, because the demo starts eight of these, with 0.03 s and 12 MB each.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import sys
 import threading
 
 from mcp_workbench import __version__
-from mcp_workbench.cli.demo.offerings import DemoTool, Prompt
 
 # As in `typing`, without importing it: these servers start as fast as they can.
 TYPE_CHECKING = False
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
-    from mcp_workbench.cli.demo.offerings import Json, Outcome, Resources
-
+    Json = dict[str, Any]
+    # A tool returns text for people and, where it declared an output schema, the same as structured content.
+    Outcome = str | tuple[str, Json]
     RequestId = str | int
 
-SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 # Repeated here, because demo servers import nothing from the workbench.
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
@@ -39,6 +39,7 @@ PROTOCOL_VERSION = PREFIX + "protocolVersion"
 CLIENT_CAPABILITIES = PREFIX + "clientCapabilities"
 LOG_LEVEL = PREFIX + "logLevel"
 SERVER_INFO = PREFIX + "serverInfo"
+SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 
 # JSON-RPC 2.0, section 5.1; the two below are MCP's own.
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
@@ -60,6 +61,10 @@ CACHING = {
 }
 # The specification's limit for one response.
 MAX_COMPLETIONS = 100
+
+
+class ToolError(Exception):
+    """The tool failed; the model reads the message and may try again."""
 
 
 class RpcError(Exception):
@@ -119,6 +124,51 @@ class Request:
             raise Cancelled
 
 
+class DemoTool:
+    def __init__(self, function: Callable[..., Outcome], definition: Json, background: bool) -> None:
+        self.function, self.definition = function, definition
+        # Background tools take long and can be cancelled, so they run in their own thread.
+        self.background = background
+
+    def run(self, request: Request, arguments: Json) -> Json:
+        """The result of `tools/call`. A failure of the tool is a result too, marked as an error."""
+        try:
+            # By hand: a library for JSON Schema takes longer to import than this server to start.
+            if problems := check_arguments(self.definition["inputSchema"], arguments):
+                raise ToolError("; ".join(problems))
+            outcome = self.function(request, **arguments)
+        # An error of the protocol would be the client's to handle; this one its model can read and act on.
+        except ToolError as error:
+            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+        if isinstance(outcome, str):
+            return {"content": [{"type": "text", "text": outcome}]}
+        text, structured = outcome
+        # Clients that ignore structured content need all of it as text.
+        everything = json.dumps(structured, ensure_ascii=False)
+        content = [{"type": "text", "text": part} for part in (text, everything)]
+        return {"content": content, "structuredContent": structured}
+
+
+class Prompt:
+    def __init__(self, function: Callable[..., str], definition: Json, complete: dict[str, Callable[[], list[str]]]):
+        self.function, self.definition = function, definition
+        # For some arguments, all values that make sense at the moment.
+        self.complete = complete
+
+
+class Resources:
+    """What `resources/…` shows. A server that has resources derives from this."""
+
+    templates: tuple[Json, ...] = ()
+
+    def listed(self) -> list[Json]:
+        raise NotImplementedError
+
+    def read(self, uri: str) -> Json | None:
+        """The contents at `uri`; None if there is no such resource."""
+        raise NotImplementedError
+
+
 class Server:
     """Register tools and prompts with the decorators, set `resources`, then `run()`."""
 
@@ -131,22 +181,25 @@ class Server:
         self.resources: Resources | None = None
         self.legacy_version: str | None = None
         self.legacy_log_level: str | None = None
-        self.subscribers = Subscribers(self.notify)
+        # What each `subscriptions/listen` wants to be told; under None, what the legacy session does.
+        self._listening: dict[RequestId | None, Json] = {}
         self._running: dict[RequestId, Request] = {}
         self._output = sys.stdout.buffer
         # Tools in the background write progress and results meanwhile; a line must not be torn.
         self._output_lock = threading.Lock()
-        self._methods = {
-            "tools/list": self._list_tools,
-            "tools/call": self._call_tool,
-            "prompts/list": self._list_prompts,
+        self._methods: dict[str, Callable[[Request], Json]] = {
+            "tools/list": lambda request: {"tools": [tool.definition for tool in self.tools.values()]},
+            "tools/call": lambda request: self._named(request, self.tools).run(request, request.object("arguments")),
+            "prompts/list": lambda request: {"prompts": [prompt.definition for prompt in self.prompts.values()]},
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
+            "resources/list": lambda request: {"resources": self._offered_resources().listed()},
+            "resources/templates/list": lambda request: {
+                "resourceTemplates": list(self._offered_resources().templates)
+            },
             "resources/read": self._read_resource,
         }
-        self._legacy_methods = {
+        self._legacy_methods: dict[str, Callable[[Request], Json]] = {
             "initialize": self._initialize,
             "ping": lambda request: {},
             "logging/setLevel": self._set_level,
@@ -167,8 +220,12 @@ class Server:
         background: bool = False,
     ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
         def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-            tool = DemoTool(function, description, properties, required, output, read_only, background)
-            self.tools[tool.name] = tool
+            definition = _definition(function, description)
+            definition["inputSchema"] = object_schema(properties, required)
+            definition["annotations"] = {"readOnlyHint": read_only, "openWorldHint": False}
+            if output is not None:
+                definition["outputSchema"] = output
+            self.tools[function.__name__] = DemoTool(function, definition, background)
             return function
 
         return register
@@ -177,11 +234,24 @@ class Server:
         self, description: str, arguments: dict[str, str], complete: dict[str, Callable[[], list[str]]]
     ) -> Callable[[Callable[..., str]], Callable[..., str]]:
         def register(function: Callable[..., str]) -> Callable[..., str]:
-            prompt = Prompt(function, description, arguments, complete)
-            self.prompts[prompt.name] = prompt
+            definition = _definition(function, description)
+            definition["arguments"] = [
+                {"name": name, "description": text, "required": False} for name, text in arguments.items()
+            ]
+            self.prompts[function.__name__] = Prompt(function, definition, complete)
             return function
 
         return register
+
+    def resources_changed(self, *uris: str) -> None:
+        """Notify those who asked to be told: the list has changed, and so have these resources."""
+        for subscription, wanted in self._listening.items():
+            meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_ID: subscription}}
+            if wanted.get("resourcesListChanged"):
+                self.notify("notifications/resources/list_changed", meta)
+            for uri in uris:
+                if uri in wanted.get("resourceSubscriptions", ()):
+                    self.notify("notifications/resources/updated", {**meta, "uri": uri})
 
     # The wire
 
@@ -238,7 +308,7 @@ class Server:
 
     def _cancel(self, request_id: Any) -> None:
         if isinstance(request_id, (str, int)):
-            self.subscribers.stop(request_id)
+            self._listening.pop(request_id, None)
             if (request := self._running.get(request_id)) is not None:
                 # Under the lock, so that nothing more is written for it afterwards.
                 with self._output_lock:
@@ -277,29 +347,26 @@ class Server:
         # We never give one out, so whoever sends one has it from elsewhere.
         if request.method.endswith("/list") and request.params.get("cursor") is not None:
             raise RpcError(INVALID_PARAMS, "Invalid cursor: our lists have one page")
-        return self._dispatch_modern(request) if request.modern else self._dispatch_legacy(request)
-
-    def _dispatch_legacy(self, request: Request) -> Json:
-        if self.legacy_version is None and request.method not in ("initialize", "ping"):
-            message = f"Neither came `initialize` before, nor is there `_meta` with `{PROTOCOL_VERSION}`"
-            raise RpcError(INVALID_PARAMS, message)
-        handler = self._methods.get(request.method) or self._legacy_methods.get(request.method)
-        if handler is None:
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
-        return handler(request)
-
-    def _dispatch_modern(self, request: Request) -> Json | None:
+        if not request.modern:
+            if self.legacy_version is None and request.method not in ("initialize", "ping"):
+                message = f"Neither came `initialize` before, nor is there `_meta` with `{PROTOCOL_VERSION}`"
+                raise RpcError(INVALID_PARAMS, message)
+            return self._handler(request, self._legacy_methods)(request)
         self._check_meta(request.meta)
         if request.method == "subscriptions/listen":
             # It has no result while it lasts: the acknowledgement is a notification, and the request stays open.
-            self.subscribers.listen(request.id, request.object("notifications"))
+            self._listen(request.id, request.object("notifications"))
             return None
-        handler = self._discover if request.method == "server/discover" else self._methods.get(request.method)
-        if handler is None:
-            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
+        handler = self._handler(request, {"server/discover": self._discover})
         # A stateless result says by itself who gave it, and that nothing more is asked.
         stamp = {"_meta": {SERVER_INFO: self.info}, "resultType": "complete"}
         return {**handler(request), **CACHING.get(request.method, {}), **stamp}
+
+    def _handler(self, request: Request, of_its_era: dict[str, Callable[[Request], Json]]) -> Callable[[Request], Json]:
+        handler = self._methods.get(request.method) or of_its_era.get(request.method)
+        if handler is None:
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
+        return handler
 
     def _check_meta(self, meta: Json) -> None:
         version = meta[PROTOCOL_VERSION]
@@ -315,7 +382,9 @@ class Server:
         wanted = request.params.get("protocolVersion")
         # The specification: where the requested revision is not known, the newest that is; the client decides then.
         self.legacy_version = wanted if wanted in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self.subscribers.legacy_session = self.resources is not None
+        if self.resources is not None:
+            # Legacy clients are notified of list changes without a subscription.
+            self._listening[None] = {"resourcesListChanged": True, "resourceSubscriptions": []}
         return {"protocolVersion": self.legacy_version, "serverInfo": self.info, **self._identity()}
 
     def _discover(self, request: Request) -> Json:
@@ -330,35 +399,40 @@ class Server:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
         return {"capabilities": capabilities, "instructions": self.instructions}
 
-    # Tools, prompts, completion, logging
+    def _listen(self, request_id: RequestId, wanted: Json) -> None:
+        """Acknowledge the supported subscriptions; the request stays open until it is cancelled."""
+        honoured: Json = {}
+        if wanted.get("resourcesListChanged") is True:
+            honoured["resourcesListChanged"] = True
+        if isinstance(uris := wanted.get("resourceSubscriptions"), list):
+            honoured["resourceSubscriptions"] = uris
+        # What is not among them the client knows it will not get.
+        params = {"_meta": {SUBSCRIPTION_ID: request_id}, "notifications": honoured}
+        self.notify("notifications/subscriptions/acknowledged", params)
+        self._listening[request_id] = honoured
 
-    def _list_tools(self, request: Request) -> Json:
-        return {"tools": [tool.definition for tool in self.tools.values()]}
+    # Tools, prompts, completion, logging, resources
 
-    def _call_tool(self, request: Request) -> Json:
+    def _named(self, request: Request, offered: Json) -> Any:
         name = request.string("name")
-        if name not in self.tools:
-            raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
-        return self.tools[name].run(request, request.object("arguments"))
-
-    def _list_prompts(self, request: Request) -> Json:
-        return {"prompts": [prompt.definition for prompt in self.prompts.values()]}
+        if name not in offered:
+            raise RpcError(INVALID_PARAMS, f"Unknown {'tool' if offered is self.tools else 'prompt'}: {name}")
+        return offered[name]
 
     def _get_prompt(self, request: Request) -> Json:
-        return self._prompt(request.string("name")).get(request.object("arguments"))
-
-    def _prompt(self, name: str) -> Prompt:
-        if name not in self.prompts:
-            raise RpcError(INVALID_PARAMS, f"Unknown prompt: {name}")
-        return self.prompts[name]
+        prompt, given = self._named(request, self.prompts), request.object("arguments")
+        names = [argument["name"] for argument in prompt.definition["arguments"]]
+        text = prompt.function(**{name: given[name] for name in names if name in given})
+        message = {"role": "user", "content": {"type": "text", "text": text}}
+        return {"description": prompt.definition["description"], "messages": [message]}
 
     def _complete(self, request: Request) -> Json:
         reference, argument = request.object("ref"), request.object("argument")
         values: list[str] = []
-        if reference.get("type") == "ref/prompt":
-            candidates = self._prompt(str(reference.get("name"))).complete.get(argument.get("name", ""))
+        if reference.get("type") == "ref/prompt" and (prompt := self.prompts.get(reference.get("name", ""))):
             start = str(argument.get("value", "")).casefold()
-            values = [value for value in candidates() if value.casefold().startswith(start)] if candidates else []
+            candidates = prompt.complete.get(argument.get("name", ""), list)()
+            values = [value for value in candidates if value.casefold().startswith(start)]
         shown = values[:MAX_COMPLETIONS]
         return {"completion": {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}}
 
@@ -369,18 +443,10 @@ class Server:
         self.legacy_log_level = level
         return {}
 
-    # Resources
-
     def _offered_resources(self) -> Resources:
         if self.resources is None:
             raise RpcError(METHOD_NOT_FOUND, "This server has no resources")
         return self.resources
-
-    def _list_resources(self, request: Request) -> Json:
-        return {"resources": self._offered_resources().listed()}
-
-    def _list_templates(self, request: Request) -> Json:
-        return {"resourceTemplates": list(self._offered_resources().templates)}
 
     def _read_resource(self, request: Request) -> Json:
         uri = request.string("uri")
@@ -393,11 +459,12 @@ class Server:
 
     def _subscribe(self, request: Request) -> Json:
         self._offered_resources()
-        self.subscribers.legacy_uris.add(request.string("uri"))
+        self._listening[None]["resourceSubscriptions"].append(request.string("uri"))
         return {}
 
     def _unsubscribe(self, request: Request) -> Json:
-        self.subscribers.legacy_uris.discard(request.string("uri"))
+        subscribed: list[str] = self._listening[None]["resourceSubscriptions"] if None in self._listening else []
+        subscribed[:] = [uri for uri in subscribed if uri != request.string("uri")]
         return {}
 
 
@@ -406,41 +473,54 @@ def usage_error(message: str) -> NoReturn:
     sys.exit(2)
 
 
-class Subscribers:
-    """Which clients are notified when resources change: legacy `resources/subscribe`, modern `subscriptions/listen`."""
+def _definition(function: Callable[..., object], description: str) -> Json:
+    name = function.__name__
+    return {"name": name, "title": name.replace("_", " ").capitalize(), "description": description}
 
-    def __init__(self, notify: Callable[[str, Json], None]) -> None:
-        self._notify = notify
-        # Set by `initialize`: legacy clients are notified of list changes without a subscription.
-        self.legacy_session = False
-        self.legacy_uris: set[str] = set()
-        self._listening: dict[str | int, Json] = {}
 
-    def listen(self, request_id: str | int, wanted: Json) -> None:
-        """Acknowledge the supported subscriptions; the request stays open until it is cancelled."""
-        honoured: Json = {}
-        if wanted.get("resourcesListChanged") is True:
-            honoured["resourcesListChanged"] = True
-        if isinstance(uris := wanted.get("resourceSubscriptions"), list):
-            honoured["resourceSubscriptions"] = uris
-        # What is not among them the client knows it will not get.
-        params = {"_meta": {SUBSCRIPTION_ID: request_id}, "notifications": honoured}
-        self._notify("notifications/subscriptions/acknowledged", params)
-        self._listening[request_id] = honoured
+def object_schema(properties: Json, required: tuple[str, ...] | None = None) -> Json:
+    """An object schema with exactly these properties, all of them required unless `required` is given."""
+    names = list(properties) if required is None else list(required)
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
-    def stop(self, request_id: str | int) -> None:
-        self._listening.pop(request_id, None)
 
-    def updated(self, uri: str) -> None:
-        if uri in self.legacy_uris:
-            self._notify("notifications/resources/updated", {"uri": uri})
-        for subscription, honoured in self._listening.items():
-            if uri in honoured.get("resourceSubscriptions", ()):
-                self._notify("notifications/resources/updated", {"_meta": {SUBSCRIPTION_ID: subscription}, "uri": uri})
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "array": (list,),
+}
 
-    def list_changed(self) -> None:
-        if self.legacy_session:
-            self._notify("notifications/resources/list_changed", {})
-        for subscription, honoured in self._listening.items():
-            if honoured.get("resourcesListChanged"):
-                self._notify("notifications/resources/list_changed", {"_meta": {SUBSCRIPTION_ID: subscription}})
+
+def check_arguments(schema: Json, arguments: Json) -> list[str]:
+    """All problems with `arguments`, one sentence each."""
+    properties: Json = schema["properties"]
+    problems = [f"`{name}` is missing" for name in schema["required"] if name not in arguments]
+    for name, value in arguments.items():
+        if name in properties:
+            problems += _check_value(f"`{name}`", properties[name], value)
+        else:
+            problems.append(f"`{name}` is unknown; the arguments are {', '.join(f'`{known}`' for known in properties)}")
+    return problems
+
+
+def _check_value(what: str, schema: Json, value: object) -> list[str]:
+    expected = schema["type"]
+    # In Python a bool is an int; in JSON it is not.
+    if not isinstance(value, _JSON_TYPES[expected]) or isinstance(value, bool):
+        return [f"{what} must be of type {expected}"]
+    if isinstance(value, list):
+        return [
+            problem for at, one in enumerate(value) for problem in _check_value(f"{what}[{at}]", schema["items"], one)
+        ]
+    if isinstance(value, str) and len(value) < schema.get("minLength", 0):
+        return [f"{what} must not be empty"]
+    if isinstance(value, (int, float)):
+        # Infinity and NaN, which Python's JSON reader lets through.
+        if value - value != 0:
+            return [f"{what} must be a finite number"]
+        if value < schema.get("minimum", value):
+            return [f"{what} must be at least {schema['minimum']}"]
+        if value > schema.get("maximum", value):
+            return [f"{what} must be at most {schema['maximum']}"]
+    return []

@@ -202,8 +202,8 @@ Exit code: 0, even if nothing was learned; 1 if it cannot be deleted.
 Shows in a few seconds what MCP Workbench does: a client connects, opens a toolbox and uses tools; a server crashes and
 recovers. Everything runs on included servers in a temporary folder, without Node or network, and leaves nothing behind.
 
-With the name of an included server (notes, clock, calculator, files), runs that server over stdio, so that your first
-configuration needs nothing else: { "command": "mcp-workbench", "args": ["demo", "clock"] }
+With the name of an included server (notes, clock), runs that server over stdio, so that your first configuration needs
+nothing else: { "command": "mcp-workbench", "args": ["demo", "clock"] }
 """,
         (),
         is_runner=True,
