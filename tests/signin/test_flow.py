@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -49,10 +50,14 @@ class Device:
     """An authorization server that has been asked for a device code, and the pauses before each question for it."""
 
     def __init__(self, **given: Any) -> None:
-        settings = OAuthConfig(client_id="app")
+        settings = OAuthConfig(client_id="app", scopes=("read", "write"))
         self._steps = flow.device_code(flow.SignInRequest(url=URL, settings=settings))
         self.waits: list[DeviceCodeWait] = []
         self.polls = 0
+        self.begun: dict[str, str] = {}
+        self.asked: dict[str, str] = {}
+        self.status = 200
+        self.has_codes = True
         self._given = {"device_code": "d", "user_code": "ABCD", "verification_uri": f"{ORIGIN}/activate", **given}
 
     def run(self, *errors: str) -> flow.Grant:
@@ -73,13 +78,17 @@ class Device:
         if "well-known" in step.url:
             if "protected-resource" in step.url:
                 return _json({"resource": URL, "authorization_servers": [ORIGIN]})
-            endpoints = {"token_endpoint": f"{ORIGIN}/token", "device_authorization_endpoint": f"{ORIGIN}/device"}
+            endpoints = {"token_endpoint": f"{ORIGIN}/token"}
+            if self.has_codes:
+                endpoints["device_authorization_endpoint"] = f"{ORIGIN}/device"
             return _json({"issuer": ORIGIN, "authorization_endpoint": f"{ORIGIN}/authorize", **endpoints,
                           "code_challenge_methods_supported": ["S256"]})  # fmt: skip
         if step.url.endswith("/device"):
-            return _json(self._given)
+            self.begun = dict(parse_qsl((step.body or b"").decode()))
+            return _json(self._given, self.status)
         assert self.waits, "nobody has been shown the code yet"
         self.polls += 1
+        self.asked = dict(parse_qsl((step.body or b"").decode()))
         error = errors[min(self.polls, len(errors)) - 1] if errors else ""
         if self.polls <= len(errors) or error == "authorization_pending":
             return _json({"error": error}, 400)
@@ -88,6 +97,41 @@ class Device:
 
 def _json(value: object, status: int = 200) -> OAuthResponse:
     return OAuthResponse(status, json.dumps(value).encode(), "application/json")
+
+
+def test_a_code_is_asked_for_and_exchanged_by_the_client() -> None:
+    device = Device()
+    grant = device.run()
+    assert (grant.client.id, grant.scopes, grant.dpop_key) == ("app", ("read", "write"), "")
+    assert device.begun == {"client_id": "app", "scope": "read write", "resource": URL}
+    kind = "urn:ietf:params:oauth:grant-type:device_code"
+    assert device.asked == {"client_id": "app", "grant_type": kind, "device_code": "d", "resource": URL}
+
+
+@pytest.mark.parametrize("missing", ["device_code", "user_code", "verification_uri"])
+@pytest.mark.parametrize("value", [None, "", 7])
+def test_a_code_that_is_incomplete_is_neither_shown_nor_polled_for(missing: str, value: object) -> None:
+    device = Device(**{missing: value})
+    with pytest.raises(SignInFailed, match="issued no device code"):
+        device.run()
+    assert device.waits == [] and device.polls == 0
+
+
+def test_a_code_that_was_refused_or_cannot_be_had_is_not_polled_for() -> None:
+    refused, without = Device(), Device()
+    refused.status, without.has_codes = 400, False
+    for device, why in ((refused, "issued no device code"), (without, "does not support device codes")):
+        with pytest.raises(SignInFailed, match=why):
+            device.run()
+        assert device.waits == [] and device.polls == 0
+    assert without.begun == {}
+
+
+@pytest.mark.parametrize("interval", [0, -1, True, "5", None])
+def test_an_interval_that_is_none_is_the_usual_one(interval: object) -> None:
+    device = Device(interval=interval)
+    device.run()
+    assert [each.seconds for each in device.waits] == [DEVICE_PAUSE]
 
 
 def test_the_page_is_shown_before_the_first_pause_and_once() -> None:

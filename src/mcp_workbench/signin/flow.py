@@ -173,7 +173,7 @@ def select_scopes(attempt: SignInRequest, discovery: Discovery) -> tuple[str, ..
     offered = OFFLINE_SCOPE in discovery.server.scopes_supported
     if profile.offline_access == "always" or (profile.offline_access == "auto" and offered):
         asked.append(OFFLINE_SCOPE)
-    elif profile.offline_access == "never" or (discovery.server.scopes_supported and not offered):
+    elif profile.offline_access == "never" or discovery.server.scopes_supported:
         asked = [scope for scope in asked if scope != OFFLINE_SCOPE]
     return tuple(dict.fromkeys(asked))
 
