@@ -15,6 +15,7 @@ import argparse
 import ast
 import copy
 import gc
+import importlib
 import math
 import os
 import pickle
@@ -241,6 +242,8 @@ class Runner:
         if len(mutants) > self._options.sample:
             mutants = random.Random(self._options.seed).sample(mutants, self._options.sample)
         mutants.sort(key=lambda each: each.line)
+        # Tests may reach it through one that imports it when it is needed.
+        importlib.import_module(f"mcp_workbench.{self._options.module.replace('/', '.')}")
         reach: dict[int, list[int]] = self._in_fork(lambda: self._reached(items), FIRST_RUN_TIMEOUT)
         functions = functions_in(self._path)
         counts = dict.fromkeys(("noticed", "timed out", "survived", "not reached", "not tried"), 0)
