@@ -102,7 +102,7 @@ class StepRunner:
 
     def begin_to_wait(self, call: RoutedCall) -> None:
         """Store the time of arrival and the identity of a call before it waits: the identity may change meanwhile."""
-        if call.route.passage is None and passage_of(call) is None and call.route.arrived is None:
+        if passage_of(call) is None and call.route.arrived is None:
             call.route.arrived = monotonic()
         if self._identifier is not None and call.route.identity is None:
             call.route.identity = self._identifier.identify(call.caller.principal)
