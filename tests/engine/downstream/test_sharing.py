@@ -50,6 +50,7 @@ def bert(era: Any = "legacy", capabilities: bytes = b"{}", client: int = 2) -> C
         (server(share="user"), anna(), bert(), False, False),
         # Legacy: by what a server can tell of them.
         (server(LEGACY_ONLY), anna(client=1), anna(client=2), True, True),
+        (server(LEGACY_ONLY), anna("legacy", FORM, 1), anna("legacy", FORM, 2), True, True),
         (server(LEGACY_ONLY), anna(capabilities=FORM), anna(capabilities=b'{"elicitation":{"form":{}}}'), True, True),
         (server(LEGACY_ONLY), anna(capabilities=FORM), anna(capabilities=SAMPLING), False, False),
         (server(LEGACY_ONLY), anna(capabilities=ROOTS), anna(), False, False),
