@@ -295,6 +295,13 @@ def test_only_the_sockets_that_are_named_can_be_connected_to(folder: Path) -> No
             listener.close()
 
 
+def test_a_server_has_room_for_many_descriptors_and_gets_none_for_it(folder: Path) -> None:
+    """`bwrap` starts it from a process of its own, whose table of descriptors would be the smallest again."""
+    sandbox = decided(folder)
+    assert shell(sandbox, "exec grep FDSize /proc/self/status").stdout.split() == ["FDSize:", "256"]
+    assert shell(sandbox, "exec ls /proc/self/fd").stdout.split() == ["0", "1", "2", "3"]
+
+
 async def test_the_only_listener_of_its_network_is_ours_and_nothing_is_left_when_it_ends(folder: Path) -> None:
     sandbox = decided(folder, network=("other.org", "example.com"))
     script = 'echo "$HTTPS_PROXY"; cat /proc/net/tcp | wc -l; cat /proc/net/dev | wc -l; read go'

@@ -21,6 +21,7 @@ from mcp_workbench.engine.sandbox.sandbox import PROXY_PORT, Capabilities, OnRef
 from mcp_workbench.engine.sandbox.thread_backend import families_of, is_in, make_private_folders, outermost
 from mcp_workbench.engine.transport import landlock, seccomp
 from mcp_workbench.engine.transport.confinement import ROOT_CAPABILITIES, UNCONFINED, Companion, Confinement, Launch
+from mcp_workbench.engine.transport.open_files import high_descriptor
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,9 @@ def _launch(sandbox: Sandbox, refused: OnRefused, undoing: contextlib.ExitStack)
     if seccomp.is_supported():
         filters = seccomp.filter_program(families_of(sandbox), has_own_ipc=True)
         words += ("--seccomp", passed(memory_file(filters)))
+    if (high := high_descriptor()) is not None:
+        # It starts the server from a process of its own, which keeps this one and hands on the room that it takes.
+        words += ("--sync-fd", passed(high))
     own_program: tuple[str, ...] = ()
     companion: Companion | None = None
     if isinstance(sandbox.network, tuple):

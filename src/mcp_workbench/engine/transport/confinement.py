@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from mcp_workbench.engine.transport import landlock, seccomp
+from mcp_workbench.engine.transport.open_files import room_for_many
 
 if TYPE_CHECKING:
     import subprocess
@@ -121,8 +122,13 @@ class CannotConfine(Exception):
 def start_confined(confinement: Confinement, start: Callable[[], _Result]) -> _Result:
     """Call `start` in a thread that is confined. Returns what it returns and raises what it raises; `CannotConfine` if
     it was not called."""
-    if not IS_LINUX or confinement == UNCONFINED:
-        return start()
+    with room_for_many():
+        if not IS_LINUX or confinement == UNCONFINED:
+            return start()
+        return _start_in_thread(confinement, start)
+
+
+def _start_in_thread(confinement: Confinement, start: Callable[[], _Result]) -> _Result:
     results: list[_Result] = []
     errors: list[BaseException] = []
 
