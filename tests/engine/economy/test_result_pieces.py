@@ -52,6 +52,20 @@ def test_any_other_line_stays_as_it_is(text: str) -> None:
     assert by_line(text) == text
 
 
+@pytest.mark.parametrize(("text", "shown"), [("a\nb\n", 2), ("a\nb", 2), ("a\n\n", 2), ("a", 1), ("\n", 1)])
+def test_a_line_break_at_the_end_begins_no_further_line(text: str, shown: int) -> None:
+    said = f"{shown} line{'s' * (shown > 1)}."
+    assert overview(reading(result({"type": "text", "text": text})), 500).splitlines()[0].endswith(f"bytes, {said}")
+    part = lines(text, 1, 9, 500)
+    assert part.note == f"lines 1 to {shown} of {shown}" and part.text.count("\n") == shown - 1
+    assert grep("a\n" * shown, "a", room=500, around=5).text.count("\n") == shown - 1
+
+
+def test_a_result_without_text_says_only_what_it_has() -> None:
+    image = {"type": "image", "data": base64.b64encode(b"x" * 90).decode(), "mimeType": "image/png"}
+    assert overview(reading(result(image)), 500) == "Full result: image."
+
+
 def test_a_line_that_is_cut_is_marked() -> None:
     assert lines("x" * 900, 1, 1, 100).text.endswith("x…")
 

@@ -270,14 +270,23 @@ def _laid_out(line: str) -> str:
         return line
 
 
+def _lines(text: str) -> list[str]:
+    """The lines, as editors and `wc` count them: a line break at the end begins no further one."""
+    every = text.split("\n")
+    if len(every) > 1 and not every[-1]:
+        every.pop()
+    return every
+
+
 def facts(read: Reading) -> str:
     """How large a result is."""
-    lines = read.text.count("\n") + 1
+    others = ", ".join(read.others)
+    if others and not read.text:
+        return f"Full result: {others}."
+    lines = read.text.count("\n") + (not read.text.endswith("\n"))
     size = len(read.text) if read.text.isascii() else len(read.text.encode())
-    said = [f"{size:,} bytes, {lines:,} line{'s' * (lines != 1)}"]
-    if read.others:
-        said.append("and " + ", ".join(read.others))
-    return "Full result: " + " ".join(said) + "."
+    said = f"Full result: {size:,} bytes, {lines:,} line{'s' * (lines != 1)}"
+    return f"{said} and {others}." if others else f"{said}."
 
 
 def overview(read: Reading, room: int, said: str | None = None) -> str:
@@ -322,7 +331,7 @@ def page(text: str, start: int, room: int) -> Part:
 
 def lines(text: str, first: int, last: int, room: int) -> Part:
     """The lines `first` to `last`, counted from 1, with their numbers, as many as fit into `room` bytes."""
-    every = text.split("\n")
+    every = _lines(text)
     first = max(first, 1)
     last = min(last, len(every))
     shown, used = _numbered(((number, every[number - 1]) for number in range(first, last + 1)), room)
@@ -335,7 +344,7 @@ def grep(text: str, pattern: str, *, room: int, first: int = 1, around: int = 0)
     """The lines from `first` on that match `pattern`, with `around` lines of context, as many as fit into `room` bytes.
 
     Case-insensitive unless the pattern has upper-case letters. `*` matches anything, `|` separates alternatives."""
-    every = text.split("\n")
+    every = _lines(text)
     # As `smartcase` in editors and ripgrep.
     folded = pattern == pattern.lower()
     wanted = _alternatives(pattern)
@@ -363,7 +372,7 @@ def count(text: str, pattern: str) -> Part:
     wanted = _alternatives(pattern)
     matching = 0
     counts = [0] * len(wanted)
-    for line in text.split("\n"):
+    for line in _lines(text):
         searched = line.lower() if folded else line
         found = [_position(searched, pieces) >= 0 for pieces in wanted]
         matching += any(found)
