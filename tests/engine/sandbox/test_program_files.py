@@ -77,6 +77,21 @@ def test_a_script_has_the_project_it_belongs_to(home: Path) -> None:
     assert script_of("/usr/bin/git", (str(script),), str(home)) is None
 
 
+@pytest.mark.parametrize(
+    "script", ["node_modules/@org/server/dist/index.js", "packages/server/index.js", "node_modules/.bin/server"]
+)
+def test_a_script_has_the_packages_of_the_folders_around_it(home: Path, script: str) -> None:
+    """A package has its dependencies beside it, and so do the packages of a workspace."""
+    for package in ("node_modules/@org/server", "packages/server"):
+        program(home / "app" / package / "package.json", "{}")
+        program(home / "app" / package / "index.js")
+    program(home / "app/node_modules/@org/server/dist/index.js")
+    (home / "app/node_modules/.bin").mkdir()
+    (home / "app/node_modules/.bin/server").symlink_to(home / "app/node_modules/@org/server/dist/index.js")
+    folders = found(home, Path("/usr/bin/node"), str(home / "app" / script))
+    assert home / "app/node_modules" in folders and home / "app" not in folders
+
+
 def test_a_script_without_a_project_has_its_own_folder_and_never_the_home_folder(home: Path) -> None:
     script = program(home / "code/server.py", "x")
     (home / "package.json").touch()

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 # Programs whose first argument that is a file is the program that is meant.
@@ -28,7 +29,7 @@ def program_files(program: str, args: Sequence[str], path: str | None, folder: s
     waiting = [program]
     script = script_of(program, args, folder)
     if script is not None:
-        found[project_of(script, home)] = None
+        found |= dict.fromkeys((project_of(script, home), *_packages_around(script)))
     for _ in range(_MAX_INTERPRETERS):
         if not waiting:
             break
@@ -69,6 +70,12 @@ def project_of(file: str, home: str) -> str:
             return current
         current = os.path.dirname(current)
     return folder
+
+
+def _packages_around(script: str) -> list[str]:
+    """Where Node looks for what a script imports: beside it, and beside each folder around it."""
+    parents = Path(os.path.realpath(script)).parents
+    return [str(each / "node_modules") for each in parents if (each / "node_modules").is_dir()]
 
 
 def _prefixes(program: str, home: str) -> list[str]:
