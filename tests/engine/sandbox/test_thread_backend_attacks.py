@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import stat
+import subprocess
+import tempfile
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.config.sandbox_settings import SandboxConfig
+from mcp_workbench.engine.config.model import ServerConfig
+from mcp_workbench.engine.config.sandbox_settings import Profile, SandboxConfig
 from mcp_workbench.engine.sandbox.machine import capabilities
+from mcp_workbench.engine.sandbox.server_sandbox import sandbox_of
+from mcp_workbench.engine.sandbox.thread_backend import confinement_of
 from mcp_workbench.engine.transport import landlock
-from tests.engine.sandbox.attack_runner import PYTHON, attack_in
-from tests.support.ordinary_user import as_ordinary_user, folder_of_ordinary_user
+from mcp_workbench.engine.transport.confinement import start_confined
+from tests.engine.sandbox.attack_runner import OWNER, PYTHON, attack_in
+from tests.support.ordinary_user import as_ordinary_user, folder_of_ordinary_user, in_own_process
 
 pytestmark = [
     pytest.mark.processes,
@@ -90,6 +99,39 @@ def test_contained_keeps_it_from_the_users_files_and_sockets_as_well() -> None:
 
 def test_sealed_keeps_it_from_the_network_and_from_using_up_the_machine_as_well() -> None:
     assert succeeding(SandboxConfig(profile="sealed")) == MEANT | NOT_STOPPED
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_is_kept_from_the_same_but_for_the_limit_of_processes() -> None:
+    expected: dict[Profile, set[str]] = {
+        "guard": MEANT | NOT_STOPPED | NETWORK | FILES | LOCAL_SOCKETS | RESOURCES,
+        "contained": MEANT | NOT_STOPPED | NETWORK | RESOURCES,
+        "sealed": MEANT | NOT_STOPPED | {"start 200 processes"},
+    }
+    for profile, succeeding_ones in expected.items():
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            sandbox = SandboxConfig(profile=profile)
+            found = in_own_process(partial(attack_in, Path(folder), sandbox), lambda: None)
+        assert {name for name, has_succeeded in found.items() if has_succeeded} == succeeding_ones, profile
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("profile", ["contained", "sealed"])
+def test_root_uses_the_files_of_others_that_it_was_given_and_owns_no_other(tmp_path: Path, profile: Profile) -> None:
+    given, theirs = tmp_path / "given", tmp_path / "theirs"
+    given.mkdir()
+    for path in (given / "file", theirs):
+        path.write_text("before")
+        path.chmod(0o600)
+    for path in (given, given / "file", theirs):
+        os.chown(path, 1234, 1234)
+    tried = f"chown 0 '{theirs}'; chmod 666 '{theirs}'; setpriv --reuid 1234 --clear-groups true; echo after > file"
+    config = ServerConfig(name="s", command="/bin/sh", args=(str(given),), sandbox=SandboxConfig(profile=profile))
+    sandbox = sandbox_of(config, {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, None, OWNER)
+    command = ["/bin/sh", "-c", f"cd '{given}' && {tried}"]
+    start_confined(confinement_of(sandbox), lambda: subprocess.run(command, env=sandbox.environment))
+    assert (given / "file").read_text() == "after\n"
+    assert (theirs.stat().st_uid, stat.S_IMODE(theirs.stat().st_mode)) == (1234, 0o600)
 
 
 def test_contained_without_network_has_none() -> None:

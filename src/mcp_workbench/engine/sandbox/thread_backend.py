@@ -12,7 +12,14 @@ from typing import Final
 from mcp_workbench.engine.sandbox.resource_limits import limiting
 from mcp_workbench.engine.sandbox.sandbox import Capabilities, OnRefused, Sandbox
 from mcp_workbench.engine.transport import seccomp
-from mcp_workbench.engine.transport.confinement import GUARDED, UNCONFINED, Confinement, Launch, missing
+from mcp_workbench.engine.transport.confinement import (
+    FILE_CAPABILITIES,
+    GUARDED,
+    UNCONFINED,
+    Confinement,
+    Launch,
+    missing,
+)
 
 _NETLINK_ALONE: Final = frozenset({seccomp.AF_NETLINK})
 _INTERNET: Final = frozenset({seccomp.AF_INET, seccomp.AF_INET6})
@@ -52,7 +59,13 @@ def confinement_of(sandbox: Sandbox) -> Confinement:
     write = outermost(sandbox.write)
     inside = tuple(f"{path.rstrip('/')}/" for path in write)
     read = tuple(path for path in outermost(sandbox.read) if not f"{path}/".startswith(inside))
-    return basic._replace(read=read, write=write, families=families_of(sandbox), has_tcp=has_tcp)
+    return basic._replace(
+        root_capabilities=FILE_CAPABILITIES,
+        read=read,
+        write=write,
+        families=families_of(sandbox),
+        has_tcp=has_tcp,
+    )
 
 
 def families_of(sandbox: Sandbox) -> frozenset[int] | None:

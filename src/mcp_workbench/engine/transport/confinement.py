@@ -33,10 +33,14 @@ _FILTER_MODE: Final = 2
 _INSTRUCTION_BYTES: Final = 8
 _CAPABILITY_VERSION: Final = 0x20080522
 _MAX_CAPABILITIES: Final = 64
-# What makes root the owner of all files, users and low ports: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID
-# and NET_BIND_SERVICE. In a container a server runs as root among files of other users. What reaches into other
-# processes, the kernel and the network's packets is not among them.
-ROOT_CAPABILITIES: Final = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
+# What makes root the owner of all files and users: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID and SETUID. In a
+# container a server runs as root among files of other users. Without DAC_OVERRIDE the published filesystem server can
+# write nothing in a project of theirs, git cannot commit and npm cannot install; `cp -a` and `tar` need the other
+# ones for files, `gosu` and `setpriv` those for users. What root may do to its own files needs none of them.
+ROOT_CAPABILITIES: Final = frozenset({0, 1, 3, 4, 5, 6, 7})
+# Of those, what a server needs that is limited to some files: they may be another user's. Landlock does not limit the
+# changing of owners and modes, which could open all other files to somebody else.
+FILE_CAPABILITIES: Final = frozenset({1})
 
 _Result = TypeVar("_Result")
 
