@@ -18,7 +18,7 @@ from mcp_workbench.engine.config.setting import REQUIRED, Declared, schemas_of, 
 
 SERVERS = 10
 # Into `engine/config`. More is a decision, not an accident.
-MAX_CLIENT_CALLS = 537
+MAX_CLIENT_CALLS = 443
 
 
 class Kettle(Declared, frozen=True, kw_only=True):

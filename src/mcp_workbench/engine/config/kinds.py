@@ -51,7 +51,8 @@ class Text(Kind):
         if not isinstance(value, str) or not (self._empty or value.strip()):
             reader.wrong(value, path, self._what)
             return None
-        text = reader.expanded(value, path)
+        # Asked here as well: every start reads a file, and few of its texts have a variable.
+        text = reader.expanded(value, path) if "${" in value else value
         if text is None:
             return None
         if not (self._empty or text.strip()):

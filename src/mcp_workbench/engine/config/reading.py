@@ -174,6 +174,9 @@ def name_fault(name: str, what: str) -> tuple[str, str] | None:
         return _SEPARATES
     if len(name) > MAX_NAME_LENGTH:
         return f"has {len(name):,} characters", f"at most {MAX_NAME_LENGTH}"
+    # Nearly every name: the rest is about others.
+    if name.isascii() and name.isprintable() and name == name.strip():
+        return None
     if has_white_space(name[0] + name[-1]):
         return "starts or ends with white space", "a name without it"
     if has_control(name):
