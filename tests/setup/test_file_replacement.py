@@ -107,14 +107,11 @@ def test_read_only_files_and_those_of_others_are_refused(
 def test_a_full_disk_in_the_middle_leaves_the_old_file(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.write
+    def full(descriptor: int) -> None:
+        os.ftruncate(descriptor, 10_000)
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    def full(descriptor: int, data: bytes) -> int:
-        if len(data) < 10_000:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(descriptor, bytes(data)[:10_000])
-
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ConfigError, match="the disk is full; it was left unchanged"):
         replace_file(str(file), OLD, NEW, str(tmp_path / "state"))
     assert file.read_bytes() == OLD

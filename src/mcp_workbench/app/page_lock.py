@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any
 
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.config.model import LockTarget
+from mcp_workbench.engine.own_files import replace_whole
 from mcp_workbench.errors import ConfigError
 from mcp_workbench.seeing.page.shown_workbench import Unavailable
 from mcp_workbench.team.lock.definition_store import DefinitionStore, default_folder
@@ -103,20 +103,13 @@ def _read(target: LockTarget) -> tuple[LockFile | None, bytes | None]:
 
 
 def _write(path: str, expected: bytes | None, content: bytes) -> None:
-    draft = f"{path}.{os.getpid()}.new"
-    try:
-        with open(draft, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    def check() -> None:
         if expected is not None:
             with open(path, "rb") as current:
                 if current.read() != expected:
                     raise Unavailable(409, "the lock file has changed meanwhile; look again")
-            os.chmod(draft, os.stat(path).st_mode & 0o777)
-        os.replace(draft, path)
+
+    try:
+        replace_whole(path, content, is_durable=True, keeps_mode=True, check=check)
     except OSError as error:
         raise Unavailable(500, f"the lock file cannot be written: {error.strerror}") from None
-    finally:
-        if os.path.exists(draft):
-            os.unlink(draft)

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
+from mcp_workbench.engine.own_files import lock, replace_whole
 from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK, is_own
 
 if TYPE_CHECKING:
@@ -32,11 +33,10 @@ MAX_USE_DAYS: Final = 90
 MAX_USE_FILE_BYTES: Final = 1024 * 1024
 # Another workbench of the same user may be writing, which takes milliseconds.
 USE_LOCK_TIMEOUT: Final = 2.0
-_LOCK_INTERVAL: Final = 0.02
 _SECONDS_PER_DAY: Final = 86_400
 _USE_FILE_FORMAT: Final = 1
 USE_FOLDER: Final = "use"
-_USE_FILE: Final = re.compile(r"[0-9a-f]{32}\.json(\.lock|\.[0-9]+\.new)?")
+_USE_FILE: Final = re.compile(r"[0-9a-f]{32}\.json(\.lock|\.[0-9]+-[0-9a-f]{8}\.new)?")
 # Of the last ones a client may still be leaving.
 MAX_GONE_HOLDERS: Final = 1000
 
@@ -173,10 +173,7 @@ def add(path: str, needs: list[tuple[tuple[str, ...], str]], clients: list[list[
             kept[words, tool] = day
         contents["needs"] = [(known, words, tool) for (words, tool), known in kept.items()][-MAX_NEEDS:]
         contents["clients"] = [*contents["clients"], *((day, tools) for tools in clients)][-MAX_CLIENTS:]
-        draft = f"{path}.{os.getpid()}.new"
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(encode({"format": _USE_FILE_FORMAT, **contents}))
-        os.replace(draft, path)
+        replace_whole(path, encode({"format": _USE_FILE_FORMAT, **contents}))
 
 
 def forget(path: str) -> bool:
@@ -220,20 +217,10 @@ def proposed_pins(contents: Contents, least_clients: int, least_share: float) ->
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
     """Alone with the file. Raises `OSError`."""
-    import fcntl
-
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | NOFOLLOW, 0o600)
     try:
-        until = time.monotonic() + USE_LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_LOCK_INTERVAL)
+        lock(descriptor, USE_LOCK_TIMEOUT)
         yield
     finally:
         os.close(descriptor)

@@ -13,7 +13,7 @@ A request passes through the packages in one direction, and imports point the sa
 - `sandbox`: what a server's process may touch.
 - `config`: what the user wrote; `observe`: logs, figures of calls and the status socket.
 - Used by all of them: `nearest` names for a wrong one, `printable` text, `portable_os` for what Windows lacks,
-  `json_schema` and `slices` of large JSON, `blocking_work` in threads, `file_watch`, `run` (the event loop),
-  `process_context` (where sockets lie), `socket_peers`, `nesting` of messages, `lasting_state` (what other instances
-  find), and `version`.
+  `own_files` that are written whole, `json_schema` and `slices` of large JSON, `blocking_work` in threads,
+  `file_watch`, `run` (the event loop), `process_context` (where sockets lie), `socket_peers`, `nesting` of messages,
+  `lasting_state` (what other instances find), and `version`.
 """

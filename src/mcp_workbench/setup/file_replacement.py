@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from mcp_workbench.engine.own_files import lock, replace_whole
 from mcp_workbench.engine.portable_os import NONBLOCK, is_own
 from mcp_workbench.errors import ConfigError
 
 # How long to wait for another workbench to replace the file, which takes milliseconds.
 FILE_LOCK_TIMEOUT: Final = 10.0
-_FILE_LOCK_POLL_INTERVAL: Final = 0.05
 # Clients' settings are small, but Claude Code's include its history and have several megabytes.
 MAX_CLIENT_FILE_BYTES: Final = 16 * 1024 * 1024
 _NEW_FILE_MODE: Final = 0o600
@@ -126,7 +126,11 @@ def locked(path: str, folder: str) -> Iterator[None]:
     name = os.path.join(folder, f".{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.lock")
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _lock(descriptor, path)
+        try:
+            lock(descriptor, FILE_LOCK_TIMEOUT)
+        except BlockingIOError:
+            hint = "wait for the other mcp-workbench to end, and try again"
+            raise ConfigError(f"another mcp-workbench is writing `{path}`", hint=hint) from None
         yield
     finally:
         os.close(descriptor)
@@ -139,25 +143,6 @@ def make_private(folder: str) -> None:
         make_private(above)
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
-
-
-def _lock(descriptor: int, path: str) -> None:
-    try:
-        import fcntl
-    except ImportError:  # pragma: no cover - Windows
-        return
-    end = time.monotonic() + FILE_LOCK_TIMEOUT
-    while True:
-        try:
-            # Unlike `fcntl` locks, it does not end when another descriptor of the same file is closed; like them, it
-            # ends with the process, so a crash leaves no stale lock behind.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > end:
-                hint = "wait for the other mcp-workbench to end, and try again"
-                raise ConfigError(f"another mcp-workbench is writing `{path}`", hint=hint) from None
-            time.sleep(_FILE_LOCK_POLL_INTERVAL)
 
 
 def refuse_what_is_not_ours(path: str) -> None:
@@ -195,31 +180,15 @@ def back_up(path: str, content: bytes, folder: str) -> str:
 
 
 def write_whole(target: str, content: bytes, check: Callable[[], None] = lambda: None) -> None:
-    """Write a draft and rename it, so that the file is never incomplete; `check` may still refuse before the rename.
-    Raises `OSError`, and what `check` raises."""
+    """Replace a file, so that it is never incomplete; `check` may still refuse before the rename. Raises `OSError`, and
+    what `check` raises."""
     os.makedirs(os.path.dirname(target), exist_ok=True)
-    draft = f"{target}.{os.getpid()}-{os.urandom(4).hex()}.new"
-    try:
-        mode = stat.S_IMODE(os.stat(target).st_mode)
-    except FileNotFoundError:
-        mode = _NEW_FILE_MODE
-    try:
-        # Private until `fchmod`, whatever the umask, because the file may contain secrets.
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o700 | 0o200)
-        _write_all(descriptor, content, mode)
-        check()
-        os.replace(draft, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
+    replace_whole(target, content, is_durable=True, keeps_mode=True, check=check)
     _sync_folder(target)
 
 
-def _write_all(descriptor: int, content: bytes, mode: int | None = None) -> None:
+def _write_all(descriptor: int, content: bytes) -> None:
     try:
-        if mode is not None and hasattr(os, "fchmod"):
-            os.fchmod(descriptor, mode)
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(descriptor, rest) :]

@@ -371,21 +371,13 @@ class ManifestStore:
             self._replace(os.path.join(self._folder, f"{name}.bin"), data)
 
     def _replace(self, path: str, data: bytes) -> str:
+        from mcp_workbench.engine.own_files import replace_whole
+
         state = ""
-        # A unique name for each writer; the last rename wins, and both contents are valid.
-        draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
-        try:
+        with contextlib.suppress(OSError):
             # Definitions may be private, so only the user may read them.
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                written = _state(os.fstat(file.fileno()))
-            os.replace(draft, path)
-            state = written
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
+            state = _state(replace_whole(path, data))
         now = time.monotonic()
         if self._looked_at is None or now - self._looked_at > LOOKED_AFTER:
             self._looked_at = now

@@ -8,7 +8,6 @@ know which files need trust (`choose`), nor what is in them.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Mapping
@@ -55,18 +54,14 @@ def trust(path: str, content: bytes) -> None:
     place = record_of(path)
     if place is None:
         raise ConfigError("there is no folder to store trust records in", hint="set `HOME`")
+    from mcp_workbench.engine.own_files import replace_whole
+
     record = TrustRecord(real_path(path), _hash(content))
-    draft = f"{place}.{os.getpid()}-{os.urandom(4).hex()}.new"
     try:
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-        # `O_EXCL`: never through a link that others have put there.
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(record))
-        # Replaced atomically: half a record would revoke the trust.
-        os.replace(draft, place)
+        # Whole: half a record would revoke the trust.
+        replace_whole(place, msgspec.json.encode(record))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
         raise ConfigError(f"trust cannot be recorded in `{os.path.dirname(place)}`: {error.strerror}") from None
 
 

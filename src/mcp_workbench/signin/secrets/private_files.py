@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from mcp_workbench.engine.own_files import replace_whole
 from mcp_workbench.engine.portable_os import NOFOLLOW, NONBLOCK
 from mcp_workbench.errors import DownstreamError, package_hint
 from mcp_workbench.signin.secrets.secret_files import MAX_SECRET_BYTES
@@ -41,18 +42,12 @@ def put(service: str, name: str, value: str, environ: Mapping[str, str]) -> bool
     else:
         content = _PLAIN + content
     path = _path(service, name)
-    draft = f"{path}.{os.getpid()}.new"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.chmod(os.path.dirname(path), 0o700)
-        # A draft and a rename: a disk that fills up must not cost the value that was there.
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+        # Whole: a disk that fills up must not cost the value that was there.
+        replace_whole(path, content, is_durable=True)
     except OSError as error:
-        _remove(draft)
         raise PrivateFileUnusable(f"the secret cannot be written to `{path}`: {error.strerror}") from None
     return cipher is not None
 

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Raw
 
 from mcp_workbench.engine.config.state_folder import state_path
+from mcp_workbench.engine.own_files import replace_whole
 from mcp_workbench.team.lock.lock_file import canonical_definition, definition_hash
 
 # Definitions may be up to 64 MiB; differences of that size are not readable.
@@ -46,10 +47,7 @@ class DefinitionStore:
                 path = os.path.join(self._folder, definition_hash(definition).removeprefix(_HASH_PREFIX))
                 if len(content) > MAX_STORED_DEFINITION_BYTES or os.path.exists(path):
                     continue
-                draft = f"{path}.{os.getpid()}.new"
-                with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                    file.write(content)
-                os.replace(draft, path)
+                replace_whole(path, content)
 
 
 def default_folder() -> str | None:
