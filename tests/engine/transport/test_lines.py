@@ -60,7 +60,7 @@ def _short_lines_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_long_line_is_read_aside_and_nothing_overtakes_it() -> None:
     receiver = Reading()
-    feed = LineFeed(1 << 20, receiver)
+    feed = LineFeed(1 << 20, receiver, WriteBatch())
     assert feed.feed(b"short\n" + LONG[:50]) is None
     assert receiver.came == [b"short"]
     reading = feed.feed(LONG[50:] + b"\nbehind it\nand")
@@ -86,7 +86,7 @@ class Examining(Reading):
 async def test_a_long_line_is_examined_in_a_thread_before_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LONG_EXAMINED_LINE", 50)
     receiver = Examining()
-    feed = LineFeed(1 << 20, receiver)
+    feed = LineFeed(1 << 20, receiver, WriteBatch())
     short, medium = b'{"a":1}', b'{"b":"%b"}' % (b"x" * 60)
     for line in (short, medium, LONG):
         feed.feed(line[:20])
@@ -104,7 +104,7 @@ async def test_a_long_line_is_examined_in_a_thread_before_it_arrives(monkeypatch
 @pytest.mark.parametrize("receiver", [Plain, Reading])
 async def test_an_unreadable_line_is_reported_like_any_other(receiver: type[Plain]) -> None:
     taker = receiver()
-    feed = LineFeed(1 << 20, taker)
+    feed = LineFeed(1 << 20, taker, WriteBatch())
     feed.feed(LONG[:60])
     reading = feed.feed(LONG[60:-3] + b"\n")
     assert reading is not None
@@ -128,7 +128,7 @@ async def test_a_request_whose_reading_fails_is_answered_and_later_ones_are_read
 
     monkeypatch.setattr(LongLine if where == "join" else large_messages, where, fail)
     receiver = Reading()
-    feed = LineFeed(1 << 20, receiver)
+    feed = LineFeed(1 << 20, receiver, WriteBatch())
     feed.feed(LONG[:60])
     reading = feed.feed(LONG[60:] + b"\nlater\n")
     assert reading is not None
@@ -147,7 +147,7 @@ async def test_it_is_joined_and_read_in_another_thread(monkeypatch: pytest.Monke
         return join(line)
 
     monkeypatch.setattr(LongLine, "join", watched)
-    feed = LineFeed(1 << 20, Reading())
+    feed = LineFeed(1 << 20, Reading(), WriteBatch())
     feed.feed(LONG[:60])
     reading = feed.feed(LONG[60:] + b"\n")
     assert reading is not None
@@ -157,10 +157,27 @@ async def test_it_is_joined_and_read_in_another_thread(monkeypatch: pytest.Monke
 
 async def test_a_line_beyond_the_limit_is_dropped_as_ever() -> None:
     receiver = Reading()
-    feed = LineFeed(200, receiver)
+    feed = LineFeed(200, receiver, WriteBatch())
     feed.feed(LONG[:150])
     assert feed.feed(LONG[150:] + b"\nnext\n") is None
     assert receiver.came == [b"next", len(LONG)]
+
+
+@pytest.mark.parametrize(("data", "is_sole"), [(b"one\n", True), (b"one\ntwo\n", False), (b"one\ntw", False)])
+async def test_what_a_single_line_leads_to_is_written_at_once(data: bytes, is_sole: bool) -> None:
+    batch, seen = WriteBatch(), list[bool]()
+
+    class Seeing(Plain):
+        def on_message(self, line: bytes) -> None:
+            seen.append(batch.is_sole)
+
+    feed = LineFeed(1 << 20, Seeing(), batch)
+    # The first bytes may be a byte order mark.
+    batch.run(feed.feed, b"first\n")
+    seen.clear()
+    batch.run(feed.feed, data)
+    assert set(seen) == {is_sole}
+    assert not batch.is_sole
 
 
 async def test_nothing_is_read_from_a_pipe_while_a_line_is_read_aside() -> None:

@@ -122,6 +122,58 @@ async def test_writes_of_one_loop_iteration_leave_in_one_call(written: list[int]
     await pipe.close()
 
 
+async def test_a_line_because_of_a_single_message_leaves_at_once_and_further_ones_together(written: list[int]) -> None:
+    pipe = Pipe()
+
+    def handle(data: bytes) -> None:
+        pipe.batch.is_sole = True
+        pipe.writer.write_line((b"first ", b"answer"))
+        assert written == [13]
+        pipe.writer.write_line((b"second",))
+        pipe.writer.write_line((b"third",))
+        assert written == [13]
+
+    pipe.batch.run(handle, b"")
+    assert written == [13, 13]
+    assert not pipe.batch.is_sole
+    assert await pipe.wait_received(26) == b"first answer\nsecond\nthird\n"
+    await pipe.close()
+
+
+async def test_a_single_line_waits_behind_what_the_peer_has_not_read() -> None:
+    pipe = Pipe(reading=False)
+    # More than the pipe holds.
+    pipe.writer.write(b"x" * 100_000)
+    await asyncio.sleep(0)
+    assert pipe.writer.unsent_bytes
+    pipe.batch.is_sole = True
+    pipe.writer.write_line((b"last",))
+    pipe.start_reading()
+    assert await pipe.wait_received(100_005) == b"x" * 100_000 + b"last\n"
+    await pipe.close()
+
+
+async def test_the_rest_of_a_single_line_follows_when_the_pipe_has_room() -> None:
+    pipe = Pipe(reading=False)
+    pipe.batch.is_sole = True
+    pipe.writer.write_line((b"x" * 50_000, b"y" * 50_000))
+    assert 0 < pipe.writer.unsent_bytes < 100_001
+    pipe.start_reading()
+    assert await pipe.wait_received(100_001) == b"x" * 50_000 + b"y" * 50_000 + b"\n"
+    assert pipe.writer.unsent_bytes == 0
+    await pipe.close()
+
+
+async def test_a_single_line_that_cannot_be_written_is_reported_after_it_was_sent() -> None:
+    pipe = Pipe(reading=False)
+    os.close(pipe.read_end)
+    pipe.batch.is_held = pipe.batch.is_sole = True
+    pipe.writer.write_line((b"lost",))
+    assert not pipe.errors and pipe.writer.unsent_bytes == 5
+    pipe.batch.release()
+    assert [type(error) for error in pipe.errors] == [BrokenPipeError]
+
+
 async def test_everything_that_one_read_makes_us_write_leaves_in_one_call(written: list[int]) -> None:
     """Ten requests that arrive together are answered together."""
     answers = Pipe()

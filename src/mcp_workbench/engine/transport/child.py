@@ -66,7 +66,7 @@ class ChildLink:
         self._mark = mark
         self._table = table
         self._receiver = receiver
-        self._lines = LineFeed(limit, receiver)
+        self._lines = LineFeed(limit, receiver, batch)
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
         self._output_over = asyncio.Event()

@@ -11,6 +11,7 @@ from mcp_workbench.engine.jsonrpc.framing import LineSplitter, LongLine
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR, Envelope, Malformed, find_id
 from mcp_workbench.engine.transport.allocator import trim_soon
 from mcp_workbench.engine.transport.link import ExaminingReceiver, ReadReceiver, Receiver
+from mcp_workbench.engine.transport.write_batch import WriteBatch
 from mcp_workbench.errors import shortage
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,10 @@ class LineFeed:
     If a receiver raises on a message, that is a bug of ours; later messages are delivered nevertheless.
     """
 
-    __slots__ = ("_examine", "_read_receiver", "_receiver", "_splitter")
+    __slots__ = ("_batch", "_examine", "_read_receiver", "_receiver", "_splitter")
 
-    def __init__(self, limit: int, receiver: Receiver) -> None:
+    def __init__(self, limit: int, receiver: Receiver, batch: WriteBatch) -> None:
+        self._batch = batch
         self._examine = receiver.examine if isinstance(receiver, ExaminingReceiver) else None
         self._splitter = LineSplitter(limit, LONG_LINE if self._examine is None else LONG_EXAMINED_LINE)
         self._receiver = receiver
@@ -41,6 +43,7 @@ class LineFeed:
         """Process data that was read. If a future is returned, feed nothing more until it is done."""
         line = self._splitter.sole_line(data)
         if line:
+            self._batch.is_sole = True
             try:
                 self._receiver.on_message(line)
             except Exception:

@@ -161,7 +161,12 @@ class PipeReader:
                 self._size = SMALL_READ
                 self._in_a_row = 0
         try:
-            handled = self._batch.run(self._on_data, data)
+            batch = self._batch
+            batch.is_held = True
+            try:
+                handled = self._on_data(data)
+            finally:
+                batch.release()
             if handled is not None and not self._closed:
                 self.wait_for(handled)
         except Exception as error:
@@ -250,13 +255,24 @@ class PipeWriter:
         size = len(end)
         for part in parts:
             size += len(part)
-        queued = self._parts
+        queued, batch = self._parts, self._batch
+        if batch.is_sole and not queued and size <= JOIN_BELOW:
+            batch.is_sole = False
+            data = b"".join((*parts, end))
+            try:
+                sent = os.write(self._fd, data)
+            except (OSError, MemoryError):
+                # It is tried again with the batch, where the reason is found and nobody is in the middle of sending.
+                sent = 0
+            if sent == size:
+                return
+            parts, end, size = (memoryview(data)[sent:],), b"", size - sent
         queued += parts
         queued.append(end)
         self.unsent_bytes += size
         if not self._queued and not self._waiting:
             self._queued = True
-            self._batch.add(self)
+            batch.add(self)
         elif self._waiting and self.unsent_bytes > KEPT_BYTES:
             self._was_large = True
 

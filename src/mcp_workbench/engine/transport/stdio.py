@@ -50,7 +50,7 @@ class DescriptorLink:
 
     def start(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._lines = LineFeed(self._limit, receiver)
+        self._lines = LineFeed(self._limit, receiver, self._batch)
         self._writer = self._make_writer()
         self._reader = PipeReader(self._batch, self._read_fd, self._feeder(self._lines), self._ended)
         widen(self._write_fd)

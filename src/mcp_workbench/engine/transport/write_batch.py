@@ -33,13 +33,16 @@ class Writer(Protocol):
 class WriteBatch:
     """The writers that have something to send."""
 
-    __slots__ = ("_is_scheduled", "_loop", "_writers", "is_held")
+    __slots__ = ("_is_scheduled", "_loop", "_writers", "is_held", "is_sole")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._writers: list[Writer] = []
         # Set while something is handled: writes are held back until `release`.
         self.is_held = False
+        # Set while a single message is handled: nearly always it leads to one line, which is written at once, as it
+        # would be afterwards. Whoever writes it unsets this, so that further ones are held back.
+        self.is_sole = False
         self._is_scheduled = False
 
     def add(self, writer: Writer) -> None:
@@ -56,13 +59,11 @@ class WriteBatch:
         try:
             return handle(data)
         finally:
-            self.is_held = False
-            if self._writers:
-                self._flush()
+            self.release()
 
     def release(self) -> None:
         """Write what was held back."""
-        self.is_held = False
+        self.is_held = self.is_sole = False
         if self._writers:
             self._flush()
 

@@ -347,7 +347,7 @@ class InboundConnection(asyncio.Protocol):
             connections.recognise(self)
         self.is_chunking = True
         # While others wait, too, what this request sends to a server leaves with what theirs send.
-        batch.is_held = not connections.owing
+        batch.is_held = batch.is_sole = not connections.owing
         try:
             application.serve(head, data[end:], self._begin())
         finally:
