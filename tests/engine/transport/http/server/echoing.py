@@ -71,8 +71,8 @@ class EchoSession:
             del self.calls[id]
             self.refuse(id, {"code": -32603, "message": error.message})
 
-    def _on_request(self, id: bytes, method: str, params: Json) -> None:
-        if method == "initialize" and "protocolVersion" not in params:
+    def _on_request(self, id: bytes, method: str, params: Any) -> None:
+        if method == "initialize" and (not isinstance(params, dict) or "protocolVersion" not in params):
             self.refuse(id, {"code": -32602, "message": "no revision"})
         elif method == "initialize":
             self.answer(id, {"protocolVersion": params["protocolVersion"], "capabilities": {}, "serverInfo": {}})

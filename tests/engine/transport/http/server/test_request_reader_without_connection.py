@@ -52,7 +52,7 @@ async def test_requests_that_would_switch_protocols_are_read_one_after_the_other
     for start in range(0, len(data), step):
         assert reader.feed(data[start : start + step]) is None
     assert [bytes(each.body) for each in receiver.complete if isinstance(each.body, bytes)] == BODIES
-    assert reader.is_between and reader.principal == ""
+    assert reader.head is None and reader.principal == ""
     reader.close()
 
 

@@ -60,28 +60,28 @@ class ConnectionHeadCache:
     Legacy clients send their session id in every head, and a thousand of them would keep evicting each other.
     """
 
-    __slots__ = ("_after", "_all", "_before", "_end", "_own", "_own_key", "_start", "_stop")
+    __slots__ = ("_all", "_format", "_own", "_own_key", "address", "end")
 
     def __init__(self, known: HeadCache) -> None:
         self._all = known
+        # The exact address of this client. Heads of others with the same bytes are not for it: the audit must name the
+        # right one.
+        self.address = ""
         self._own: RequestHead | None = None
         self.forget()
 
-    def find(self, data: bytes) -> tuple[RequestHead | None, int]:
-        """The head of a request, if it is cached, and the offset of its body."""
-        start, stop, end = self._start, self._stop, self._end
+    def find(self, data: bytes) -> RequestHead | None:
+        """The head of a request, if it is cached; `end` is then the offset of its body."""
         # Nearly always the last one again, with a body whose length has as many digits: compared and not searched.
-        if (
-            data[:start] == self._before
-            and data[stop:end] == self._after
-            and data[start:stop] == b"%d" % (len(data) - end)
-        ):
-            return self._own, end
+        known = self._format % (len(data) - self.end)
+        if data.startswith(known) and len(known) == self.end:
+            return self._own
         key, end = divide(data)
         head = self._all.find(key) or (self._own if key == self._own_key else None)
-        if head is not None:
-            self._remember(key, head, end)
-        return head, end
+        if head is None or head.address != self.address:
+            return None
+        self._remember(key, head, end)
+        return head
 
     def learn(self, data: bytes, head: RequestHead) -> None:
         """Cache the head of an admitted request. `data` is what was read when it began."""
@@ -91,18 +91,17 @@ class ConnectionHeadCache:
             self._remember(key, head, divide(data)[1])
 
     def _remember(self, key: bytes, head: RequestHead, end: int) -> None:
-        self._own_key, self._own = key, head
-        found = max(key.find(_LENGTH), key.find(_LENGTH_IN_TITLES))
-        self._start = start = found + len(_LENGTH)
-        self._before, self._after = key[:start], key[start:]
-        self._stop, self._end = end - len(self._after), end
+        self._own_key, self._own, self.end = key, head, end
+        start = max(key.find(_LENGTH), key.find(_LENGTH_IN_TITLES)) + len(_LENGTH)
+        # What the head is written with: the length of the body is put into it.
+        self._format = b"%b%%d%b" % (key[:start].replace(b"%", b"%%"), key[start:].replace(b"%", b"%%"))
 
     def forget(self) -> None:
         # No request has this key.
         self._own_key = b" "
         self._own = None
-        self._before = self._after = b" "
-        self._start = self._stop = self._end = 0
+        # No head is empty.
+        self._format, self.end = b"%d", 0
 
 
 def divide(data: bytes) -> tuple[bytes, int]:

@@ -83,7 +83,6 @@ class RequestReader:
         "_budget",
         "_bytes_since_body",
         "_declared",
-        "_head",
         "_head_bytes",
         "_head_since",
         "_is_declining",
@@ -99,6 +98,7 @@ class RequestReader:
         "_window_bytes",
         "_window_since",
         "address",
+        "head",
         "is_over",
         "peer",
         "peer_names",
@@ -125,7 +125,7 @@ class RequestReader:
         self._parser: Any = httptools.HttpRequestParser(self)
         self._is_declining = False
         # None between two requests.
-        self._head: RequestHead | None = None
+        self.head: RequestHead | None = None
         self._url = b""
         # The size of its body; None if it is chunked.
         self._declared: int | None = 0
@@ -145,11 +145,6 @@ class RequestReader:
         self._tail = b""
 
     @property
-    def is_between(self) -> bool:
-        """Whether no request is arriving."""
-        return self._head is None
-
-    @property
     def is_in_the_middle(self) -> bool:
         """Whether the client is still sending."""
         return self._body_since is not None or self._head_since is not None
@@ -166,7 +161,7 @@ class RequestReader:
     @property
     def principal(self) -> str:
         """Whose request is arriving; empty if that is not known."""
-        return "" if self._head is None else self._head.principal
+        return "" if self.head is None else self.head.principal
 
     def stop(self) -> None:
         """Ignore everything from now on, and drop what has arrived of a body."""
@@ -247,8 +242,8 @@ class RequestReader:
         """
         version, is_kept = self._parser.get_http_version(), self._parser.should_keep_alive()
         self._parser = httptools.HttpRequestParser(self)
-        if self._head is not None:
-            again = shown_again(self._head, version, is_kept)
+        if self.head is not None:
+            again = shown_again(self.head, version, is_kept)
             if again is None:
                 return 400
             self._is_declining = True
@@ -261,9 +256,9 @@ class RequestReader:
     def on_message_begin(self) -> None:
         if self._is_declining:
             return
-        self._head = RequestHead(peer=self.peer)
-        self._head.address = self.address
-        self._head.peer_names = self.peer_names
+        self.head = RequestHead(peer=self.peer)
+        self.head.address = self.address
+        self.head.peer_names = self.peer_names
         self._url = b""
         self._head_since = self._loop.time()
 
@@ -277,7 +272,7 @@ class RequestReader:
             # After the head it is a trailer, which must not affect admission (RFC 9110, 6.5.1).
             return
         known = self._names.get(name) or self._names.get(name.lower())
-        head = self._head
+        head = self.head
         assert head is not None
         if known is None:
             if name[: len(PARAMETER_PREFIX_BYTES)].lower() == PARAMETER_PREFIX_BYTES:
@@ -290,7 +285,7 @@ class RequestReader:
     def on_headers_complete(self) -> None:
         if self._is_declining:
             return
-        head = self._head
+        head = self.head
         assert head is not None
         self._head_bytes, self._head_since = 0, None
         self._declared = head.declared_bytes
@@ -307,17 +302,17 @@ class RequestReader:
 
     def go_on(self, head: RequestHead) -> None:
         """The request is admitted: wait for the rest of its body."""
-        if head is not self._head or (self._declared and not self._expects_body(head, self._declared)):
+        if head is not self.head or (self._declared and not self._expects_body(head, self._declared)):
             return
         if "expect" in head.headers and head.expects_continue:
             self._receiver.body_awaited()
 
     def is_reading(self, head: RequestHead) -> bool:
-        return head is self._head
+        return head is self.head
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
-        head = self._head
+        head = self.head
         if self.is_over or head is None:
             return
         if head.refusal is not None:
@@ -334,11 +329,11 @@ class RequestReader:
             self._refuse(head, Refusal.no_room())
 
     def on_message_complete(self) -> None:
-        head, parser = self._head, self._parser
+        head, parser = self.head, self._parser
         if head is not None and self._declared != 0 and parser.should_upgrade():
             # Not yet: its body is still to come.
             return
-        self._head = None
+        self.head = None
         self._body_since = None
         self._bytes_since_body = 0
         if self.is_over or head is None:

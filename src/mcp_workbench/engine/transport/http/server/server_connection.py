@@ -264,7 +264,7 @@ class InboundConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.since = self._quiet_since = self._loop.time()
         self.peer = self._reader.peer = peer_of(transport)
-        self._reader.address = address_of(transport) or self.peer
+        self._reader.address = self._heads.address = address_of(transport) or self.peer
         self._reader.peer_names = names_in_certificate(transport)
         self._transport.set_write_buffer_limits(self._limits.pause_bytes)
         if not self._connections.enter(self):
@@ -313,8 +313,8 @@ class InboundConnection(asyncio.Protocol):
             if self._ignored_bytes > LINGER_BYTES:
                 self.abort()
             return
-        if reader.is_between:
-            if self._writer is None and not self._queue and self._stalled_since is None and self._serve_known(data):
+        if reader.head is None:
+            if self.state is QUIET and not self._queue and self._stalled_since is None and self._serve_known(data):
                 return
             self._first_read = data
         status = reader.feed(data)
@@ -333,26 +333,29 @@ class InboundConnection(asyncio.Protocol):
 
     def _serve_known(self, data: bytes) -> bool:
         """Serve a complete request whose head is cached, without parsing it."""
-        head, end = self._heads.find(data)
+        heads, connections = self._heads, self._connections
+        head, end = heads.find(data), heads.end
         if head is None or len(data) - end > self._limits.message_bytes or self._transport.is_closing():
             return False
-        if head.address != self._reader.address:
-            # The same bytes from another address: the audit must name the right one.
-            return False
-        connections = self._connections
-        application, batch = connections.application, connections.batch
+        application = connections.application
         if not application.is_still_admitted(head):
             return False
         if not self.has_authenticated:
             connections.recognise(self)
-        self.is_chunking = True
-        # While others wait, too, what this request sends to a server leaves with what theirs send.
-        batch.is_held = batch.is_sole = not connections.owing
+        # As `_begin` does it, on a connection that is known to be quiet.
+        self.is_chunking, self.state = True, OWING
+        self._writer = writer = ResponseWriter(self)
+        connections.owing += 1
+        if connections.owing > 1:
+            # While others wait, too, what this request sends to a server leaves with what theirs send.
+            application.serve(head, data[end:], writer)
+            return True
+        batch = connections.batch
+        batch.is_held = batch.is_sole = True
         try:
-            application.serve(head, data[end:], self._begin())
+            application.serve(head, data[end:], writer)
         finally:
-            if batch.is_held:
-                batch.release()
+            batch.release()
         return True
 
     # ── for the reader (`Receiver`) ──
