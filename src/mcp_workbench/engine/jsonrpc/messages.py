@@ -58,6 +58,15 @@ class ClientEnvelope(Envelope, gc=False):
     jsonrpc: Literal["2.0"] | UnsetType = UNSET
 
 
+class ShortRequest(Struct, gc=False):
+    """A short request of a client with everything that it has to have, its params decoded in the same step."""
+
+    method: str
+    id: Raw
+    params: dict[str, Raw]
+    jsonrpc: Literal["2.0"] | UnsetType = UNSET
+
+
 class ErrorObject(Struct, gc=False):
     """The `error` of a response. `data` is kept as it was written."""
 
@@ -173,6 +182,7 @@ class Malformed(Exception):
 
 decode_envelope: Final[Callable[[bytes], Envelope]] = Decoder(Envelope).decode
 decode_client_envelope: Final[Callable[[bytes], Envelope]] = Decoder(ClientEnvelope).decode
+_decode_short_request: Final = Decoder(ShortRequest).decode
 _check_json: Final[Callable[[bytes], Raw]] = Decoder(Raw).decode
 _decode_error: Final = Decoder(ErrorObject).decode
 _decode_id: Final = Decoder(int | str).decode
@@ -208,6 +218,21 @@ def read(line: bytes, decode: Callable[[bytes], Envelope] = decode_envelope) -> 
         # JSON-RPC 1.0 has both members, one of them null.
         message.error = UNSET
     return message
+
+
+# Too short to be nested too deep.
+MAX_SHORT_REQUEST_BYTES: Final = 2 * MAX_NESTING
+
+
+def read_short_request(line: bytes) -> ShortRequest | None:
+    """Read a line if it is a short request, as nearly all of clients are. None: it is something else, or needs a closer
+    look (`read`)."""
+    if len(line) > MAX_SHORT_REQUEST_BYTES or not line.isascii():
+        return None
+    try:
+        return _decode_short_request(line)
+    except READING_ERRORS:
+        return None
 
 
 def _from_brace(line: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from mcp_workbench.engine.transport.http.message_summary import (
     single_line,
     split_batch,
     summarise,
+    summarise_short,
 )
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -68,6 +70,45 @@ def test_summary_has_the_mirrored_members() -> None:
     read = summarise(b'{"id":1,"method":"resources/read","params":{"uri":"file:///x","name":"no"}}')
     assert (read.name, read.version) == ("file:///x", None)
     assert summarise(b'{"id":1,"method":"tools/list","params":{"name":"no"}}').name is None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(max_size=9), each, max_size=3),
+    max_leaves=5,
+)
+_PARAMS = _JSON | st.fixed_dictionaries({"name": _JSON, "_meta": _JSON | st.fixed_dictionaries({VERSION: _JSON})})
+_MEMBERS = {"jsonrpc": st.sampled_from(["2.0", "1.0"]), "id": _JSON, "method": st.text(max_size=9) | _JSON, "params": _PARAMS}
+
+
+@given(
+    st.fixed_dictionaries({}, optional={**_MEMBERS, "result": _JSON, "error": _JSON}),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+)
+def test_a_short_request_is_read_as_any_other_or_not_at_all(
+    message: dict[str, Any], indent: int | None, is_ascii: bool
+) -> None:
+    data = json.dumps(message, indent=indent, ensure_ascii=is_ascii).encode()
+    short = summarise_short(data)
+    if short is not None:
+        full = summarise(data)
+        assert msgspec.structs.astuple(short) == msgspec.structs.astuple(full)
+
+
+def test_short_requests_are_read_in_one_step() -> None:
+    call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"%b":"v"}}}' % VERSION.encode()
+    short = summarise_short(call)
+    assert short is not None and (short.id, short.version, list(short.params or {})) == (b"1", "v", ["name", "_meta"])
+    for other in (
+        b"\xff",
+        b"[1]",
+        b'{"id":1,"method":"ping"}',
+        call[:-1],
+        call.replace(b"2.0", b"1.0"),
+        call + b" " * 999,
+    ):
+        assert summarise_short(other) is None
 
 
 @pytest.mark.parametrize(

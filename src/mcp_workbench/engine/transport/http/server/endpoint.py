@@ -30,6 +30,7 @@ from mcp_workbench.engine.transport.http.message_summary import (
     single_line,
     split_batch,
     summarise,
+    summarise_short,
 )
 from mcp_workbench.engine.transport.http.server.admission import (
     CORS_ALLOWED,
@@ -219,6 +220,8 @@ class Endpoint:
         return None if head.path in self._pages else self._admit_caller(head)
 
     def _admit_caller(self, head: RequestHead) -> Refusal | None:
+        version = head.get(names.PROTOCOL_VERSION_HEADER)
+        head.lacks_sessions = version is not None and not has_handshake(version)
         return self._admit_post(head) if head.method == "POST" else self._admit_without_body(head)
 
     def is_still_admitted(self, head: RequestHead) -> bool:
@@ -233,14 +236,14 @@ class Endpoint:
         if declared is not None and declared > self._limits.message_bytes:
             return Refusal.too_large(self._limits.message_bytes)
         head.takes_body = True
+        head.is_ordinary = "origin" not in head.headers
         return check_post(head)
 
     def _admit_without_body(self, head: RequestHead) -> Refusal | None:
         if head.method not in ("GET", "DELETE"):
             return Refusal(405, "the MCP endpoint accepts POST, GET and DELETE", _ALLOW_ALL)
         # Without sessions there is nothing to listen to and nothing to delete: streams answer POSTs.
-        version = head.get(names.PROTOCOL_VERSION_HEADER)
-        if version is not None and not has_handshake(version):
+        if head.lacks_sessions:
             return Refusal(405, f"this revision of MCP has no {head.method}", _ALLOW_POST)
         if head.method == "GET" and not head.accepts(names.EVENT_STREAM):
             return Refusal(406, "`Accept` must list text/event-stream")
@@ -312,7 +315,7 @@ class Endpoint:
                 self.recalling.add(recalling)
                 recalling.add_done_callback(self.recalling.discard)
                 return recalling
-            if "origin" in head.headers:
+            if not head.is_ordinary and "origin" in head.headers:
                 # Its pages are for no other origin. Forms come from browsers, which always send it with a POST.
                 if self._is_of_site(head):
                     self._serve_site(head, body, writer)
@@ -320,7 +323,7 @@ class Endpoint:
                 writer.add_headers(self._admission.cors_headers(head))
             if head.recall is not None:
                 head.recall()
-            if head.method != "POST":
+            if not head.is_ordinary and head.method != "POST":
                 self._serve_rest(head, writer)
             elif type(body) is not bytes or self._large_bodies.behind:
                 return self._large_bodies.take(head, body, writer)
@@ -444,15 +447,17 @@ class Endpoint:
             # JSON may span lines over HTTP; over stdio a message is one line.
             if LINE_FEED in body or CARRIAGE_RETURN in body:
                 body = single_line(body)
-            if body[:1] != b"{" and is_batch(body):
-                self._serve_batch(head, lambda: _split(body), writer)
-                return
-            try:
-                summary = summarise(body)
-            except Malformed as error:
-                error = error.by_client(body)
-                _complain(head, writer, error.id, error.code, error.complaint)
-                return
+            summary = summarise_short(body)
+            if summary is None:
+                if body[:1] != b"{" and is_batch(body):
+                    self._serve_batch(head, lambda: _split(body), writer)
+                    return
+                try:
+                    summary = summarise(body)
+                except Malformed as error:
+                    error = error.by_client(body)
+                    _complain(head, writer, error.id, error.code, error.complaint)
+                    return
         if summary.kind == "request":
             id = summary.id or b"null"
             if not id.isdigit() and not messages.is_valid_id(id):
@@ -461,8 +466,11 @@ class Endpoint:
             if self.is_draining:
                 _complain(head, writer, summary.id, INTERNAL_ERROR, SHUTTING_DOWN, status=503)
                 return
-        if (summary.version is not None and summary.kind == "request") or is_stateless(head, summary):
-            self._serve_modern(head, summary, body, writer)
+            if summary.version is not None:
+                self._serve_modern(head, summary, id, body, writer)
+                return
+        if head.lacks_sessions and is_stateless(head, summary):
+            self._serve_stateless(head, summary, body, writer)
         elif summary.method == "initialize" and summary.kind == "request":
             if not self.sessions.open(head.principal, summary, body, writer, head.origin):
                 text = "there are too many sessions; try again later"
@@ -471,27 +479,36 @@ class Endpoint:
             session = self._find_session(head)
             if isinstance(session, Refusal):
                 _complain(head, writer, summary.id, INVALID_REQUEST, session.message, status=session.status)
+            elif summary.kind != "request" or summary.id is None:
+                session.deliver(body, summary)
+                writer.answer(202, NO_HEADERS)
+            elif summary.id in session.responses:
+                text = "a request with this id is still in progress"
+                _complain(head, writer, summary.id, INVALID_REQUEST, text)
             else:
-                _serve_one(head, session, body, summary, writer)
+                session.request(body, summary, summary.id, writer)
 
-    def _serve_modern(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
-        if summary.kind == "notification":
+    def _serve_stateless(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
+        if summary.kind == "request":
+            self._serve_modern(head, summary, summary.id or b"null", body, writer)
+        elif summary.kind == "notification":
             # The revision defines none over HTTP; a client cancels by disconnecting.
             writer.answer(202, NO_HEADERS)
-            return
-        if summary.kind != "request":
+        else:
             _complain(head, writer, None, INVALID_REQUEST, "clients of this revision may send requests only")
-            return
+
+    def _serve_modern(
+        self, head: RequestHead, summary: MessageSummary, id: bytes, body: bytes, writer: ResponseWriter
+    ) -> None:
         wrong = mismatch(head, summary, self._parameters_of)
         if wrong is not None:
             _complain(head, writer, summary.id, HEADER_MISMATCH, f"Header mismatch: {wrong}")
         elif summary.method == "initialize":
             _complain(head, writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
-            id, method, principal, timer = summary.id, summary.method, head.principal, self.modern_requests
-            assert id is not None
-            origin = head.forwarded or head.address
-            request = ModernRequest(id, method, writer, timer, self._limits, self._now(), origin, principal)
+            method, principal, origin = summary.method, head.principal, head.forwarded or head.address
+            timer, limits = self.modern_requests, self._limits
+            request = ModernRequest(id, method, writer, timer, limits, self._now(), origin, principal)
             session = self._make_session(request, principal)
             session.identity = head.identity
             if self._reads_trace_parent:
@@ -528,11 +545,10 @@ class Endpoint:
             _serve_several(head, session, posted, writer)
 
     def _find_session(self, head: RequestHead) -> LegacySession | Refusal:
-        id = head.get(names.SESSION_ID)
+        id = head.headers.get(names.SESSION_ID)
         if id is None:
             return Refusal(400, "no session: send `initialize` first, or stamp each request (MCP 2026-07-28)")
-        version = head.get(names.PROTOCOL_VERSION_HEADER)
-        if version is not None and not has_handshake(version):
+        if head.lacks_sessions:
             return Refusal(400, f"`{names.PROTOCOL_VERSION_HEADER}` does not name a revision with sessions")
         # Another principal's session gets the same answer as a missing one, so that ids cannot be probed.
         found = self.sessions.find(id, head.principal)
@@ -571,23 +587,10 @@ def _answer_refusal(refusal: Refusal, writer: ResponseWriter) -> None:
     writer.answer(refusal.status, JSON_HEADERS + refusal.headers, body)
 
 
-def _serve_one(
-    head: RequestHead, session: LegacySession, message: bytes, summary: MessageSummary, writer: ResponseWriter
-) -> None:
-    id = summary.id
-    if summary.kind != "request" or id is None:
-        session.deliver(message, summary)
-        writer.answer(202, NO_HEADERS)
-    elif session.is_under_way(id):
-        _complain(head, writer, id, INVALID_REQUEST, "a request with this id is still in progress")
-    else:
-        session.request(message, summary, id, writer)
-
-
 def _serve_several(head: RequestHead, session: LegacySession, posted: Posted, writer: ResponseWriter) -> None:
     ids = {summary.id for _, summary in posted if summary.kind == "request" and summary.id is not None}
     for id in ids:
-        if session.is_under_way(id):
+        if id in session.responses:
             _complain(head, writer, id, INVALID_REQUEST, "a request with this id is still in progress")
             return
     if ids:

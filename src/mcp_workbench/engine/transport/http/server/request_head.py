@@ -42,6 +42,10 @@ _SINGLE_HEADERS: Final = frozenset(
 )
 
 
+# No JSON is this.
+NO_NAME: Final = b"?"
+
+
 def _never(peer: str) -> bool:
     return False
 
@@ -58,8 +62,10 @@ class RequestHead:
         "headers",
         "identity",
         "is_of_stream",
+        "is_ordinary",
         "is_slowed",
         "is_still_proved",
+        "lacks_sessions",
         "method",
         "parameters",
         "path",
@@ -107,12 +113,16 @@ class RequestHead:
         self.is_of_stream = False
         # Whether a peer has failed to authenticate too often of late. Told by the endpoint.
         self.is_slowed: Callable[[str], bool] = _never
+        # Whether it is an admitted POST to the MCP endpoint from no web page, as nearly all are.
+        self.is_ordinary = False
+        # Whether it is admitted to the MCP endpoint, and names a revision without sessions.
+        self.lacks_sessions = False
         # Whether the body is needed. Set for admitted requests only.
         self.takes_body = False
         self._declared_bytes: int | None = -1
         self._named: str | UnsetType | None = UNSET
         # The last call that it was found to agree with: its revision, its tool as written in the body, and as decoded.
-        self.agreed: tuple[str | None, bytes, str] = (None, b"", "")
+        self.agreed: tuple[str | None, bytes, str] = (None, NO_NAME, "")
 
     def for_stream(self) -> RequestHead:
         """A copy for authenticating a stream again: the original may be cached for other requests."""

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
 from mcp_workbench.engine.transport.http import header_names as names
@@ -59,30 +61,21 @@ _RESULT_KEY: Final = b',"result":'
 # The response to a legacy POST: JSON if the answer is the only message, else a stream that can be resumed.
 # Owns that choice. A disconnect cancels nothing in this era; if it happens before the client has an event id to
 # resume from, only the answer is lost.
-class LegacyResponse:
-    """A POST with at least one request, until all of them are answered."""
+class LegacyResponse(Struct, eq=False):
+    """A POST with at least one request, until all of them are answered. A `Struct`, because there is one for each call
+    and structs are created in C."""
 
-    __slots__ = ("_headers", "_make_stream", "_patience", "_since", "_stream", "_timer", "_writer", "ids", "is_primed")
-
-    def __init__(
-        self,
-        writer: ResponseWriter,
-        ids: set[bytes],
-        make_stream: Callable[[set[bytes]], ResumableStream],
-        timer: SharedTimer[LegacyResponse],
-        now: float,
-        is_primed: bool = False,
-    ) -> None:
-        # The requests without an answer yet.
-        self.ids = ids
-        self.is_primed = is_primed
-        self._writer: ResponseWriter | None = writer
-        self._stream: ResumableStream | None = None
-        self._make_stream = make_stream
-        self._timer = timer
-        self._since = now
-        self._patience = 0.0
-        self._headers = NO_HEADERS
+    _writer: ResponseWriter | None
+    # The requests without an answer yet.
+    ids: set[bytes]
+    _make_stream: Callable[[set[bytes]], ResumableStream]
+    _timer: SharedTimer[LegacyResponse]
+    _since: float
+    # It becomes a stream if there is no answer after this long.
+    _patience: float
+    _is_primed: bool
+    _stream: ResumableStream | None = None
+    _headers: Headers = NO_HEADERS
 
     @property
     def is_over(self) -> bool:
@@ -93,10 +86,8 @@ class LegacyResponse:
         """Whether messages sent here reach the client, now or when it resumes."""
         return self._stream is not None or self._writer is not None
 
-    def wait(self, patience: float, *, is_primed: bool) -> None:
-        """Become a stream if there is no answer after this long."""
-        self._patience = patience
-        self.is_primed = is_primed
+    def wait(self) -> None:
+        """The answer was not at hand."""
         if self._stream is None and self._writer is not None:
             self._writer.gone = self.leave
             self._timer.add(self)
@@ -140,7 +131,7 @@ class LegacyResponse:
         if self._stream is None and self._writer is not None:
             self._timer.discard(self)
             self._stream = self._make_stream(self.ids)
-            self._stream.open(self._writer, is_primed=self.is_primed, headers=self._headers)
+            self._stream.open(self._writer, is_primed=self._is_primed, headers=self._headers)
         return self._stream
 
     def leave(self) -> None:
@@ -167,14 +158,15 @@ class LegacySession:
         "_feeding",
         "_initialize_id",
         "_last_stream",
-        "_responses",
         "_streams",
         "_table",
         "id",
         "is_over",
+        "is_primed",
         "last_used",
         "peer",
         "principal",
+        "responses",
         "revision",
         "session",
     )
@@ -187,12 +179,15 @@ class LegacySession:
         self.principal = principal
         # The revision negotiated by `initialize`.
         self.revision: Revision | None = None
+        # Whether streams of this revision begin with an event id to resume from.
+        self.is_primed = False
         self.session: ServedSession | None = None
         self.is_over = False
         self.last_used = now
         self._table = table
         self._initialize_id: bytes | None = None
-        self._responses: dict[bytes, LegacyResponse] = {}
+        # By the id of each request that has not been answered yet.
+        self.responses: dict[bytes, LegacyResponse] = {}
         self._streams: dict[int, ResumableStream] = {}
         self._last_stream = STANDALONE
         # The POST whose messages the session is processing right now.
@@ -200,11 +195,11 @@ class LegacySession:
 
     def __repr__(self) -> str:
         revision = "?" if self.revision is None else self.revision.name
-        return f"<LegacySession MCP {revision}, {len(self._responses)} under way, {len(self._streams)} streams>"
+        return f"<LegacySession MCP {revision}, {len(self.responses)} under way, {len(self._streams)} streams>"
 
-    @property
-    def _is_primed(self) -> bool:
-        return self.revision is not None and self.revision.has_primed_streams
+    def _agree(self, revision: Revision | None) -> None:
+        self.revision = revision
+        self.is_primed = revision is not None and revision.has_primed_streams
 
     # ── from the client ──
 
@@ -217,7 +212,7 @@ class LegacySession:
 
     def take_over(self, saved: SavedSession) -> None:
         """Continue what another instance has begun."""
-        self.revision = KNOWN.get(saved.revision)
+        self._agree(KNOWN.get(saved.revision))
         # Its event ids name streams that are not here: ours must not be taken for them, and events of the stream of
         # notifications that it has not seen must not have numbers that it has.
         self._last_stream = int(time.time())
@@ -226,21 +221,25 @@ class LegacySession:
 
     def request(self, message: bytes, summary: MessageSummary, id: bytes, writer: ResponseWriter) -> None:
         """Serve a POST with one request. The answer may have been sent when this returns."""
-        response = self._responses[id] = self._response(writer, {id})
-        assert self.session is not None
+        response = self.responses[id] = self._response(writer, {id})
+        session, params = self.session, summary.params
+        assert session is not None
         self._feeding = response
         try:
-            hand_over(self.session, message, summary)
+            if params is not None and summary.method:
+                session.on_request(id, summary.method, params)
+            else:
+                hand_over(session, message, summary)
         finally:
             self._feeding = None
         if response.ids:
-            self._wait(response)
+            response.wait()
 
     def request_all(self, posted: Posted, ids: set[bytes], writer: ResponseWriter) -> None:
         """Serve a batch with requests."""
         response = self._response(writer, ids)
         for id in ids:
-            self._responses[id] = response
+            self.responses[id] = response
         if len(posted) > 1:
             # The answers to a batch are sent one by one, as they become available.
             response.stream()
@@ -257,17 +256,13 @@ class LegacySession:
         # If the call is still in progress, it was not cancelled after all and will be answered.
         if cancelled is None or cancelled in session.calls:
             return
-        response = self._responses.pop(cancelled, None)
+        response = self.responses.pop(cancelled, None)
         if response is not None:
             response.cancel(cancelled, self._table.now())
 
-    def is_under_way(self, id: bytes) -> bool:
-        """Whether a request with this id has not been answered yet."""
-        return id in self._responses
-
     def listen(self, writer: ResponseWriter) -> None:
         """Open the standalone stream, for a GET without `Last-Event-ID`."""
-        self._standalone().open(writer, is_primed=self._is_primed)
+        self._standalone().open(writer, is_primed=self.is_primed)
 
     def stop_listening(self) -> None:
         """End the connections of the standalone stream: their client opens it again, wherever it is served now."""
@@ -291,9 +286,9 @@ class LegacySession:
         return stream is not None or found.request is not None
 
     def _response(self, writer: ResponseWriter, ids: set[bytes]) -> LegacyResponse:
-        table, revision = self._table, self.revision
-        is_primed = revision is not None and revision.has_primed_streams
-        return LegacyResponse(writer, ids, self._new_stream, table.responses, table.now(), is_primed)
+        table, is_primed = self._table, self.is_primed
+        patience = table.limits.prime_seconds if is_primed else table.limits.comment_seconds
+        return LegacyResponse(writer, ids, self._new_stream, table.responses, table.now(), patience, is_primed)
 
     def _feed(self, response: LegacyResponse, posted: Posted) -> None:
         assert self.session is not None
@@ -305,12 +300,7 @@ class LegacySession:
         finally:
             self._feeding = None
         if not response.is_over:
-            self._wait(response)
-
-    def _wait(self, response: LegacyResponse) -> None:
-        limits = self._table.limits
-        is_primed = response.is_primed
-        response.wait(limits.prime_seconds if is_primed else limits.comment_seconds, is_primed=is_primed)
+            response.wait()
 
     # ── to the client: the link ──
 
@@ -320,9 +310,9 @@ class LegacySession:
         if len(parts) > 1 and parts[0][-len(_RESULT_KEY) :] == _RESULT_KEY:
             # The result of a call, nearly all that is sent: the session has just written its id there.
             called = bytes(parts[0][_ID_AT : -len(_RESULT_KEY)])
-            waiting = self._responses.get(called)
+            waiting = self.responses.get(called)
             if waiting is not None and called != self._initialize_id:
-                del self._responses[called]
+                del self.responses[called]
                 waiting.answer(called, self._table.now(), parts)
                 keeper = self._table.keeper
                 if keeper is not None and self.session is not None and not self.is_over:
@@ -331,7 +321,7 @@ class LegacySession:
         message = b"".join(parts)
         kind, id = kind_and_id(message)
         if kind in ("request", "notification"):
-            related = None if about is None else self._responses.get(about)
+            related = None if about is None else self.responses.get(about)
             # On the stream of the related request; on the standalone stream if that was answered, or lost before the
             # client had an event id to resume from.
             if related is not None and related.is_reachable:
@@ -339,7 +329,7 @@ class LegacySession:
             else:
                 self._standalone().put(message)
             return
-        response = None if id is None else self._responses.pop(id, None)
+        response = None if id is None else self.responses.pop(id, None)
         if response is not None and id is not None:
             if id == self._initialize_id:
                 self._answer_initialize(response, id, message)
@@ -351,7 +341,7 @@ class LegacySession:
         elif self._feeding is not None and self._feeding.ids:
             # An error about the message being processed, whose id could not be read.
             answered = next(iter(self._feeding.ids))
-            self._responses.pop(answered, None)
+            self.responses.pop(answered, None)
             self._feeding.answer(answered, self._table.now(), (message,))
 
     @property
@@ -363,7 +353,7 @@ class LegacySession:
     @property
     def is_busy(self) -> bool:
         """Whether a client is connected or waits for an answer."""
-        if self._responses or (self.session is not None and self.session.calls):
+        if self.responses or (self.session is not None and self.session.calls):
             return True
         return any(stream.is_connected for stream in self._streams.values())
 
@@ -386,10 +376,10 @@ class LegacySession:
             for id in list(session.calls):
                 session.on_message(cancellation(id, b"the session has ended"))
         self.is_over = True
-        for response in list(self._responses.values()):
+        for response in list(self.responses.values()):
             for id in list(response.ids):
                 response.cancel(id, now)
-        self._responses.clear()
+        self.responses.clear()
         for stream in list(self._streams.values()):
             stream.end(now)
             stream.forget()
@@ -417,7 +407,7 @@ class LegacySession:
             response.answer(id, self._table.now(), (message,))
             self.end("`initialize` was refused")
             return
-        self.revision = KNOWN.get(version)
+        self._agree(KNOWN.get(version))
         response.add_headers(header(names.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
         response.answer(id, self._table.now(), (message,))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mcp_workbench.engine.protocol.revisions import has_handshake
 from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters, find_mismatch
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary
@@ -28,17 +27,16 @@ def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
     Unknown revisions have no sessions either; they are refused where the stamp is read."""
     if summary.kind == "request" and summary.version is not None:
         return True
-    version = head.get(names.PROTOCOL_VERSION_HEADER)
-    return version is not None and not has_handshake(version) and summary.method != "initialize"
+    return head.lacks_sessions and summary.method != "initialize"
 
 
 def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownParameters | None) -> str | None:
     """What is wrong with the headers of a modern request, or None."""
     version, method, params = summary.version, summary.method, summary.params
-    if method == "tools/call" and params is not None and "name" in params:
+    if method == "tools/call" and params is not None:
         known_version, written, name = head.agreed
         # Nearly always what this head was compared with last.
-        if version == known_version and bytes(params["name"]) == written:
+        if version == known_version and bytes(params.get("name", b"")) == written:
             return _wrong_parameters(head, name, summary, parameters_of)
     headers = head.headers
     if version is None:
