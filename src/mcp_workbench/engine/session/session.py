@@ -430,13 +430,15 @@ class Session(Struct, eq=False):
         """Send the only response to a call. A cancelled call gets none."""
         calls, id = self.calls, call.id
         # An id may be reused once its call has ended, and then belongs to a different call.
-        if calls.get(id) is call:
-            del calls[id]
-            head = b'{"jsonrpc":"2.0","id":%b,"result":' if kind == "result" else b'{"jsonrpc":"2.0","id":%b,"error":'
-            if len(parts[-1]) < SHORT_ANSWER and len(parts[0]) < SHORT_ANSWER:
-                self._link.send(head % id, b"".join((parts[0], b"}") if len(parts) == 1 else (*parts, b"}")))
-            else:
-                self._link.send(head % id, *parts, b"}")
+        if calls.get(id) is not call:
+            return
+        del calls[id]
+        head = b'{"jsonrpc":"2.0","id":%b,"result":' if kind == "result" else b'{"jsonrpc":"2.0","id":%b,"error":'
+        last = parts[-1]
+        if len(last) >= SHORT_ANSWER or len(parts[0]) >= SHORT_ANSWER:
+            self._link.send(head % id, *parts, b"}")
+        else:
+            self._link.send(head % id, b"".join((last, b"}") if len(parts) == 1 else (*parts, b"}")))
 
     def notify(self, method: str, params: bytes | Raw | None = None, about: bytes | None = None) -> None:
         """Send a notification. `about` is the id of the client's request that it belongs to.

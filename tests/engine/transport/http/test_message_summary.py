@@ -78,7 +78,12 @@ _JSON = st.recursive(
     max_leaves=5,
 )
 _PARAMS = _JSON | st.fixed_dictionaries({"name": _JSON, "_meta": _JSON | st.fixed_dictionaries({VERSION: _JSON})})
-_MEMBERS = {"jsonrpc": st.sampled_from(["2.0", "1.0"]), "id": _JSON, "method": st.text(max_size=9) | _JSON, "params": _PARAMS}
+_MEMBERS = {
+    "jsonrpc": st.sampled_from(["2.0", "1.0"]),
+    "id": _JSON,
+    "method": st.text(max_size=9) | _JSON,
+    "params": _PARAMS,
+}
 
 
 @given(

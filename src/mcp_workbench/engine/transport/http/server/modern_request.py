@@ -22,6 +22,7 @@ from mcp_workbench.engine.transport.shared_timer import SharedTimer
 
 # How the first part of a result ends.
 RESULT_KEY: Final = b',"result":'
+_BEFORE_RESULT: Final = -len(RESULT_KEY)
 # No buffering: nginx otherwise holds events back until a buffer is full.
 STREAM_HEADERS: Final[Headers] = (
     b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
@@ -69,7 +70,7 @@ class ModernRequest(Struct, eq=False):
         if self.is_over:
             return
         # The result of the only request, as a session writes it in parts: recognised without parsing.
-        if len(parts) > 1 and parts[0][-len(RESULT_KEY) :] == RESULT_KEY and not self._is_streaming:
+        if not self._is_streaming and len(parts) > 1 and parts[0][_BEFORE_RESULT:] == RESULT_KEY:
             self._writer.result(parts)
             self._end("answered")
             return

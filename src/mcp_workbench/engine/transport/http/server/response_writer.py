@@ -53,8 +53,8 @@ class ConnectionWriter(Protocol):
         """Write now, after anything that is still in a batch."""
 
     def respond(self, parts: tuple[Part, ...]) -> bool:
-        """Write a whole answer in JSON, which completes the response, if it is short and nothing is special about it;
-        else False."""
+        """Write a whole answer in JSON, which completes the response, if it is short, in two parts, and nothing is
+        special about it; else False."""
 
     def write_soon(self, data: bytes) -> None:
         """Write, possibly a moment later in one batch with other connections."""

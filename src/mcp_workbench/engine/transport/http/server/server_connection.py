@@ -179,15 +179,16 @@ class InboundConnection(asyncio.Protocol):
 
     def respond(self, parts: tuple[Part, ...]) -> bool:
         """Write a whole answer in JSON and be done with the request. False, and nothing is done, unless the connection
-        is kept, nothing of the response is written, and it is short: so are nearly all."""
-        size = 0
-        for part in parts:
-            size += len(part)
-        if self.state is not OWING or size >= JOIN_BELOW:
+        is kept, nothing of the response is written, and the answer is short and in two parts: so are nearly all."""
+        if self.state is not OWING or len(parts) != 2:
+            return False
+        begin, rest = parts
+        size = len(begin) + len(rest)
+        if size >= JOIN_BELOW:
             return False
         connections, now = self._connections, self._loop.time()
         head = connections.json_head if now < connections.dated_until else connections.date_again(now)
-        data = b"".join((head, b"%d\r\n\r\n" % size, *parts))
+        data = b"".join((head, b"%d\r\n\r\n" % size, begin, rest))
         connections.owing -= 1
         self.state = QUIET
         self._writer = None

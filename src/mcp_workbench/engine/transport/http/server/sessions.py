@@ -18,7 +18,7 @@ from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
 from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, kind_and_id, version_in_answer
 from mcp_workbench.engine.transport.http.server.limits import Limits
-from mcp_workbench.engine.transport.http.server.modern_request import STREAM_HEADERS
+from mcp_workbench.engine.transport.http.server.modern_request import RESULT_KEY, STREAM_HEADERS
 from mcp_workbench.engine.transport.http.server.response_writer import (
     NO_HEADERS,
     Headers,
@@ -55,7 +55,7 @@ LOST_REQUEST: Final = (
 
 # Around the id at the beginning of a result, as sessions write it.
 _ID_AT: Final = len(b'{"jsonrpc":"2.0","id":')
-_RESULT_KEY: Final = b',"result":'
+_BEFORE_RESULT: Final = -len(RESULT_KEY)
 
 
 # The response to a legacy POST: JSON if the answer is the only message, else a stream that can be resumed.
@@ -102,12 +102,12 @@ class LegacyResponse(Struct, eq=False):
         if stream is not None:
             stream.put(message)
 
-    def answer(self, id: bytes, now: float, message: tuple[Part, ...]) -> None:
-        """Send the answer to one request, given in parts."""
+    def answer(self, id: bytes, now: Callable[[], float], message: tuple[Part, ...]) -> None:
+        """Send the answer to one request, given in parts. `now`: the clock, which only a stream looks at."""
         self.ids.discard(id)
         if self._stream is not None:
             self._stream.put(b"".join(message))
-            self._end_if_over(now)
+            self._end_if_over(now())
         # Several requests in one POST are each answered as soon as possible, which requires a stream.
         elif self.ids:
             self.put(b"".join(message))
@@ -307,16 +307,17 @@ class LegacySession:
     def send(self, *parts: Part, about: bytes | None = None) -> None:
         if self.is_over:
             return
-        if len(parts) > 1 and parts[0][-len(_RESULT_KEY) :] == _RESULT_KEY:
+        first = parts[0]
+        if len(parts) > 1 and first[_BEFORE_RESULT:] == RESULT_KEY:
             # The result of a call, nearly all that is sent: the session has just written its id there.
-            called = bytes(parts[0][_ID_AT : -len(_RESULT_KEY)])
+            called = bytes(first[_ID_AT:_BEFORE_RESULT])
             waiting = self.responses.get(called)
             if waiting is not None and called != self._initialize_id:
                 del self.responses[called]
-                waiting.answer(called, self._table.now(), parts)
-                keeper = self._table.keeper
-                if keeper is not None and self.session is not None and not self.is_over:
-                    keeper.keep(self.id, self.session)
+                table = self._table
+                waiting.answer(called, table.now, parts)
+                if table.keeper is not None and self.session is not None and not self.is_over:
+                    table.keeper.keep(self.id, self.session)
                 return
         message = b"".join(parts)
         kind, id = kind_and_id(message)
@@ -334,7 +335,7 @@ class LegacySession:
             if id == self._initialize_id:
                 self._answer_initialize(response, id, message)
             else:
-                response.answer(id, self._table.now(), (message,))
+                response.answer(id, self._table.now, (message,))
             keeper = self._table.keeper
             if keeper is not None and self.session is not None and not self.is_over:
                 keeper.keep(self.id, self.session)
@@ -342,7 +343,7 @@ class LegacySession:
             # An error about the message being processed, whose id could not be read.
             answered = next(iter(self._feeding.ids))
             self.responses.pop(answered, None)
-            self._feeding.answer(answered, self._table.now(), (message,))
+            self._feeding.answer(answered, self._table.now, (message,))
 
     @property
     def unsent_bytes(self) -> int:
@@ -404,13 +405,13 @@ class LegacySession:
         self._initialize_id = None
         version = version_in_answer(message)
         if version is None:
-            response.answer(id, self._table.now(), (message,))
+            response.answer(id, self._table.now, (message,))
             self.end("`initialize` was refused")
             return
         self._agree(KNOWN.get(version))
         response.add_headers(header(names.SESSION_ID.encode(), self.id.encode()))
         self._table.enter(self)
-        response.answer(id, self._table.now(), (message,))
+        response.answer(id, self._table.now, (message,))
 
     def _standalone(self) -> ResumableStream:
         stream = self._streams.get(STANDALONE)
