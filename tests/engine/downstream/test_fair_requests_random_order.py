@@ -71,7 +71,7 @@ class _Life:
         assert request.parts == (b"x" * first.size,) and request.size == first.size
         self.waiting.remove(first)
         self.in_progress.append(first)
-        self.table.enter(first.exchange)
+        self.table.by_id[first.exchange.wire_id] = first.exchange
         if first.fails:
             self.in_progress.remove(first)
             assert self.table.remove(first.exchange)
@@ -83,7 +83,7 @@ class _Life:
         own = len(self.of(self.in_progress, client))
         if self.table.admits(known.exchange):
             assert own < self.share()
-            self.table.enter(known.exchange)
+            self.table.by_id[known.exchange.wire_id] = known.exchange
             self.in_progress.append(known)
             return
         assert own >= self.share(), "others do not use it"

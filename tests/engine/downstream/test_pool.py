@@ -202,7 +202,7 @@ async def test_cached_connection_keys_are_bounded() -> None:
             for number in range(MAX_CACHED_CONNECTION_KEYS + 9)
         }
         assert len(found) == 1, "a modern server is told with each request what its client can do"
-        assert len(pool._found) <= MAX_CACHED_CONNECTION_KEYS
+        assert len(pool.found) <= MAX_CACHED_CONNECTION_KEYS
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ class FairRequests(PendingRequests):
 
     def take(self, id: Raw | bytes) -> Exchange | None:
         try:
-            found = self._by_id.pop(int(bytes(id)), None)
+            found = self.by_id.pop(int(bytes(id)), None)
         except ValueError:
             found = None
         if found is None:

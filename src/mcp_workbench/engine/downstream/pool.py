@@ -82,7 +82,7 @@ class Pool:
         # Their keys by server: each user has its own entries, so there are few for each and many in all.
         self._keys: dict[ServerEntry, dict[ConnectionKey, None]] = {}
         # The same by caller, for the path of every call.
-        self._found: dict[tuple[ServerEntry, Caller], Connection] = {}
+        self.found: dict[tuple[ServerEntry, Caller], Connection] = {}
         # Evicted or superfluous connections that may still be stopping.
         self._retired: list[Connection] = []
         # The log level of each client, with its principal and capabilities.
@@ -97,7 +97,7 @@ class Pool:
 
     def connection(self, entry: ServerEntry, caller: Caller) -> Connection:
         """The connection for this caller; created, but not started, if there is none yet."""
-        return self._found.get((entry, caller)) or self._find(entry, caller)
+        return self.found.get((entry, caller)) or self._find(entry, caller)
 
     def _find(self, entry: ServerEntry, caller: Caller) -> Connection:
         if self._serves_many:
@@ -135,9 +135,9 @@ class Pool:
                 connection.retire(DownstreamError(NO_ROOM, hint="try again when they are done"))
                 return connection
             self._enter(key, connection)
-        if len(self._found) >= MAX_CACHED_CONNECTION_KEYS:
-            self._found.clear()
-        self._found[entry, caller] = connection
+        if len(self.found) >= MAX_CACHED_CONNECTION_KEYS:
+            self.found.clear()
+        self.found[entry, caller] = connection
         return connection
 
     def _enter(self, key: ConnectionKey, connection: Connection) -> None:
@@ -197,7 +197,7 @@ class Pool:
 
     def on_handshake(self, entry: ServerEntry) -> None:
         """After a handshake, more is known about the server's eras: move its connections to their right keys."""
-        self._found.clear()
+        self.found.clear()
         for key in list(self._keys.get(entry, ())):
             connection = self._connections[key]
             now = connection_key(entry, connection.caller, connection.revision)
@@ -230,7 +230,7 @@ class Pool:
         other, connection = min(idle, key=lambda pair: (pair[1].is_held, pair[1].traffic.last_used))
         connection.retire(DownstreamError(EVICTED, hint="call again"))
         self._remove(other)
-        self._found.clear()
+        self.found.clear()
         self._retired.append(connection)
         return True
 
@@ -245,7 +245,7 @@ class Pool:
 
     def drain_ended(self) -> None:
         """Stop servers that no catalogue shows any more, after their last call."""
-        self._found.clear()
+        self.found.clear()
         self._drop_ended()
         for connection in list(self._connections.values()):
             if connection.entry.ended is not None:
@@ -287,7 +287,7 @@ class Pool:
 
     def _abandon(self, key: ConnectionKey) -> None:
         """Give this connection to no further caller, and stop its server after its last call."""
-        self._found.clear()
+        self.found.clear()
         self._retire_later(self._remove(key))
 
     def _retire_later(self, connection: Connection) -> None:
@@ -320,7 +320,7 @@ class Pool:
 
     def _make_own(self, entry: ServerEntry) -> None:
         """Stop sharing a server: the connection that was shared now belongs to its first client."""
-        self._found.clear()
+        self.found.clear()
         for key in list(self._keys.get(entry, ())):
             connection = self._connections[key]
             first = connection.traffic.clients.first()
@@ -350,7 +350,7 @@ class Pool:
                     connection.retire(DownstreamError(CLIENT_DISCONNECTED))
                 self._remove(key)
                 self._retired.append(connection)
-                self._found.clear()
+                self.found.clear()
         wished = [kind for kind in self._log_levels if kind[0] == client != SHARED]
         for kind in wished:
             _, catalog = self._log_levels.pop(kind)

@@ -206,7 +206,7 @@ class Traffic:
             fair.hold_back(exchange, large or (message,), method, item)
             self.deadlines.start()
             return id
-        self.pending.enter(exchange)
+        self.pending.by_id[id] = exchange
         if large:
             self.bytes_sent += sum(map(len, large))
             link.send(*large)
@@ -227,7 +227,7 @@ class Traffic:
         if self._link is None or self.revision is None:
             return
         self.last_used = self.loop.time()
-        self.pending.enter(request.exchange)
+        self.pending.by_id[request.exchange.wire_id] = request.exchange
         self.bytes_sent += request.size
         if self._call_link is None or request.method != TOOLS_CALL:
             self._link.send(*request.parts)

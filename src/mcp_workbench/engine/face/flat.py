@@ -112,7 +112,6 @@ class FlatFace(Face):
 
     def tool_table(self) -> NameTable:
         """The exposed names of all tools, including those of failed servers, which a call may start again."""
-        # Cached in an attribute, because every call needs it.
         revision, table = self._tool_table
         if table is None or revision != self.catalog.revision:
             table = self._build_tool_table()
@@ -206,7 +205,9 @@ class FlatFace(Face):
             name = decode_string(params["name"])
         except (KeyError, DecodeError, ValidationError):
             return Reject(INVALID_PARAMS, "`name` must be a string")
-        table = self.tool_table()
+        # As `tool_table` does it, because every call needs it.
+        revision, kept = self._tool_table
+        table = self.tool_table() if kept is None or revision != self.catalog.revision else kept
         target = table.targets.get(name)
         if target is not None:
             body = call_body(target.name, params.get("arguments"), params)

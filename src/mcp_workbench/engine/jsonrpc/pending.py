@@ -126,17 +126,18 @@ new_id: Final = count(1).__next__
 class PendingRequests:
     """The requests in progress on one connection."""
 
-    __slots__ = ("_by_id", "_new_id", "_reminded_at", "unmatched")
+    __slots__ = ("_new_id", "_reminded_at", "by_id", "unmatched")
 
     def __init__(self, new_id: Callable[[], int] = new_id) -> None:
         self._new_id = new_id
-        self._by_id: dict[int, Exchange] = {}
+        # By id on the wire. Whoever enters an exchange itself has given it its id and deadline.
+        self.by_id: dict[int, Exchange] = {}
         # Counts responses without a request: late, duplicate, or with an id that we never used.
         self.unmatched = 0
         self._reminded_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)
 
     @property
     def waiting_count(self) -> int:
@@ -145,7 +146,7 @@ class PendingRequests:
 
     def values(self) -> list[Exchange]:
         """All exchanges, oldest first."""
-        return list(self._by_id.values())
+        return list(self.by_id.values())
 
     def add(self, exchange: Exchange, now: float, timeout: float, latest: float, id: int | None = None) -> int:
         """Add an exchange, and return its id on the wire: a new one, unless its sender has chosen one."""
@@ -153,17 +154,13 @@ class PendingRequests:
         exchange.timeout = timeout
         exchange.deadline = now + timeout
         exchange.latest = now + latest
-        self._by_id[id] = exchange
+        self.by_id[id] = exchange
         return id
-
-    def enter(self, exchange: Exchange) -> None:
-        """Add an exchange that already has its id and deadline."""
-        self._by_id[exchange.wire_id] = exchange
 
     def take(self, id: Raw | bytes) -> Exchange | None:
         """Remove and return the exchange that a response belongs to. The first response wins; `"1"` is not `1`."""
         try:
-            found = self._by_id.pop(int(bytes(id)), None)
+            found = self.by_id.pop(int(bytes(id)), None)
         except ValueError:
             found = None
         if found is None:
@@ -172,11 +169,11 @@ class PendingRequests:
 
     def find(self, id: int) -> Exchange | None:
         """The exchange with this id, without removing it."""
-        return self._by_id.get(id)
+        return self.by_id.get(id)
 
     def remove(self, exchange: Exchange) -> bool:
         """Remove an exchange; a later response is dropped."""
-        return self._by_id.pop(exchange.wire_id, None) is not None
+        return self.by_id.pop(exchange.wire_id, None) is not None
 
     def extend(self, exchange: Exchange, now: float) -> None:
         """Restart the timeout after progress, up to `latest`."""
@@ -184,7 +181,7 @@ class PendingRequests:
 
     def postpone(self, seconds: float) -> None:
         """Extend all deadlines by the time during which the process was stopped."""
-        for exchange in self._by_id.values():
+        for exchange in self.by_id.values():
             exchange.deadline += seconds
             exchange.latest += seconds
 
@@ -197,15 +194,15 @@ class PendingRequests:
 
     def expired(self, now: float) -> list[Exchange]:
         """Remove and return all exchanges whose deadline has passed."""
-        late = [exchange for exchange in self._by_id.values() if exchange.deadline <= now]
+        late = [exchange for exchange in self.by_id.values() if exchange.deadline <= now]
         for exchange in late:
-            del self._by_id[exchange.wire_id]
+            del self.by_id[exchange.wire_id]
         return late
 
     def drain(self) -> list[Exchange]:
         """Remove and return all exchanges."""
         everything = self.values()
-        self._by_id.clear()
+        self.by_id.clear()
         return everything
 
 

@@ -42,8 +42,8 @@ class CallerConnections:
 
     def for_use(self, entry: ServerEntry, call: RoutedCall) -> Connection:
         """Like `of_call`, for a call that opens or uses the server: it keeps running while its client is connected."""
-        caller, client = call.route.caller, call.client
-        connection = self._pool.connection(entry, caller)
+        caller, client, pool = call.route.caller, call.client, self._pool
+        connection = pool.found.get((entry, caller)) or pool.connection(entry, caller)
         clients = connection.traffic.clients
         # The last client to use it holds it already, and most calls are from the same client.
         if client is not clients.holder:

@@ -127,12 +127,8 @@ def _stamp_and_version(piece: Raw) -> tuple[Raw, str | None]:
     return found
 
 
-def summarise_short(message: bytes) -> MessageSummary | None:
-    """What `summarise` says of a short request, as nearly all messages of clients are. None: it is something else, or
-    needs a closer look."""
-    request = messages.read_short_request(message)
-    if request is None:
-        return None
+def summarise_short(request: messages.ShortRequest) -> MessageSummary:
+    """What `summarise` says of it."""
     members, version = request.params, None
     stamp = members.get("_meta")
     if stamp is not None:

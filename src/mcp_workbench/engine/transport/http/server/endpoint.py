@@ -20,6 +20,8 @@ from mcp_workbench.engine.jsonrpc.messages import (
     METHOD_NOT_FOUND,
     REFUSED_FORMAT,
     Malformed,
+    ShortRequest,
+    read_short_request,
 )
 from mcp_workbench.engine.protocol.constants import HEADER_MISMATCH
 from mcp_workbench.engine.protocol.revisions import KNOWN, has_handshake
@@ -447,8 +449,12 @@ class Endpoint:
             # JSON may span lines over HTTP; over stdio a message is one line.
             if LINE_FEED in body or CARRIAGE_RETURN in body:
                 body = single_line(body)
-            summary = summarise_short(body)
-            if summary is None:
+            short = read_short_request(body)
+            if short is not None:
+                if "_meta" not in short.params and self._serve_legacy(head, short, writer):
+                    return
+                summary = summarise_short(short)
+            else:
                 if body[:1] != b"{" and is_batch(body):
                     self._serve_batch(head, lambda: _split(body), writer)
                     return
@@ -486,7 +492,18 @@ class Endpoint:
                 text = "a request with this id is still in progress"
                 _complain(head, writer, summary.id, INVALID_REQUEST, text)
             else:
-                session.request(body, summary, summary.id, writer)
+                session.request_all([(body, summary)], {summary.id}, writer)
+
+    def _serve_legacy(self, head: RequestHead, request: ShortRequest, writer: ResponseWriter) -> bool:
+        """Serve an ordinary request of a session, as nearly all of legacy clients are. False: it needs a look."""
+        id, method = bytes(request.id), request.method
+        if head.lacks_sessions or self.is_draining or method == "initialize" or not id.isdigit():
+            return False
+        session = self._find_session(head)
+        if isinstance(session, Refusal) or id in session.responses:
+            return False
+        session.request(id, method, request.params, writer)
+        return True
 
     def _serve_stateless(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
         if summary.kind == "request":
@@ -554,11 +571,15 @@ class Endpoint:
         found = self.sessions.find(id, head.principal)
         if found is None:
             return Refusal(404, "there is no such session; send `initialize` again")
-        if found.session is not None:
-            found.session.peer = head.forwarded or head.address
-            found.session.identity = head.identity
+        session = found.session
+        if session is not None:
+            # Nearly always the same as before, and comparing takes less than assigning.
+            if (peer := head.forwarded or head.address) != session.peer:
+                session.peer = peer
+            if session.identity is not head.identity:
+                session.identity = head.identity
             if self._reads_trace_parent:
-                found.session.trace_parent = head.get(names.TRACE_PARENT) or ""
+                session.trace_parent = head.get(names.TRACE_PARENT) or ""
         return found
 
 

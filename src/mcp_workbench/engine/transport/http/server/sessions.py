@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.protocol.revisions import KNOWN, Revision
@@ -208,7 +208,7 @@ class LegacySession:
         assert summary.id is not None
         self.session = session
         self._initialize_id = summary.id
-        self.request(body, summary, summary.id, writer)
+        self.request_all([(body, summary)], {summary.id}, writer)
 
     def take_over(self, saved: SavedSession) -> None:
         """Continue what another instance has begun."""
@@ -219,24 +219,21 @@ class LegacySession:
         self._standalone().number_from(int(time.time() * 1000))
         self.session = saved.resume(self)
 
-    def request(self, message: bytes, summary: MessageSummary, id: bytes, writer: ResponseWriter) -> None:
-        """Serve a POST with one request. The answer may have been sent when this returns."""
+    def request(self, id: bytes, method: str, params: dict[str, Raw], writer: ResponseWriter) -> None:
+        """Serve a POST with an ordinary request. The answer may have been sent when this returns."""
         response = self.responses[id] = self._response(writer, {id})
-        session, params = self.session, summary.params
+        session = self.session
         assert session is not None
         self._feeding = response
         try:
-            if params is not None and summary.method:
-                session.on_request(id, summary.method, params)
-            else:
-                hand_over(session, message, summary)
+            session.on_request(id, method, params)
         finally:
             self._feeding = None
         if response.ids:
             response.wait()
 
     def request_all(self, posted: Posted, ids: set[bytes], writer: ResponseWriter) -> None:
-        """Serve a batch with requests."""
+        """Serve a POST with any request, or a batch of them."""
         response = self._response(writer, ids)
         for id in ids:
             self.responses[id] = response

@@ -37,7 +37,8 @@ def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownPar
         known_version, written, name = head.agreed
         # Nearly always what this head was compared with last.
         if version == known_version and bytes(params.get("name", b"")) == written:
-            return _wrong_parameters(head, name, summary, parameters_of)
+            parameters = None if parameters_of is None else parameters_of(name, head.principal)
+            return find_mismatch(parameters, summary.arguments, head.parameters) if parameters else None
     headers = head.headers
     if version is None:
         # Nothing to compare with. The session refuses requests without a stamp, but not `ping`, which a legacy client
@@ -58,13 +59,7 @@ def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownPar
         return None
     if len(found) <= MAX_AGREED_NAME:
         head.agreed = version, bytes(params["name"]), found
-    return _wrong_parameters(head, found, summary, parameters_of)
-
-
-def _wrong_parameters(
-    head: RequestHead, tool: str, summary: MessageSummary, parameters_of: ShownParameters | None
-) -> str | None:
-    parameters = None if parameters_of is None else parameters_of(tool, head.principal)
+    parameters = None if parameters_of is None else parameters_of(found, head.principal)
     return find_mismatch(parameters, summary.arguments, head.parameters) if parameters else None
 
 
