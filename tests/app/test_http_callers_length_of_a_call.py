@@ -41,7 +41,7 @@ RULES = [
     {"then": "deny"},
 ]
 CALL = {"tool": {"toolbox": "box", "server": "files", "tool": "echo"}, "arguments": {"text": "heard"}}
-MAX_STEPS = {"legacy": 87, "modern": 100}
+MAX_STEPS = {"legacy": 66, "modern": 81}
 
 
 class Connection:

@@ -24,16 +24,16 @@ PACKAGE = str(Path(mcp_workbench.__file__).parent)
 # Functions of ours that one call runs, from the client's message to the server and from the server's answer back; pipes
 # and sockets not counted. One more is a decision, not an accident: `docs/internals/design.md` says what a call costs.
 MAX_STEPS: dict[tuple[str, str, FaceName], int] = {
-    ("legacy", "legacy", "flat"): 25,
-    ("modern", "legacy", "flat"): 29,
-    ("legacy", "legacy", "proxy"): 29,
-    ("modern", "legacy", "proxy"): 33,
+    ("legacy", "legacy", "flat"): 22,
+    ("modern", "legacy", "flat"): 26,
+    ("legacy", "legacy", "proxy"): 27,
+    ("modern", "legacy", "proxy"): 31,
     # Members of modern results are taken out.
-    ("legacy", "modern", "proxy"): 39,
-    ("modern", "modern", "proxy"): 35,
+    ("legacy", "modern", "proxy"): 37,
+    ("modern", "modern", "proxy"): 33,
     # Which face a client sees is decided when it introduces itself.
-    ("legacy", "legacy", "auto"): 29,
-    ("modern", "legacy", "auto"): 33,
+    ("legacy", "legacy", "auto"): 27,
+    ("modern", "legacy", "auto"): 31,
 }
 
 
