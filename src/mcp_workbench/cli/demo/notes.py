@@ -11,7 +11,15 @@ import os
 import sys
 import time
 
-from mcp_workbench.cli.demo.stdio_server import Resources, Server, ToolError, object_schema, usage_error
+from mcp_workbench.cli.demo.stdio_server import (
+    INVALID_PARAMS,
+    SUBSCRIPTION_ID,
+    RpcError,
+    Server,
+    ToolError,
+    object_schema,
+    usage_error,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +32,24 @@ SAMPLES = (
     ("Release checklist", "Changelog, version, tag, announcement.", ["work", "release"]),
     ("Book to read", "The Mythical Man-Month, for the chapter about the surgical team.", ["home", "books"]),
 )
+
+TEMPLATE = {
+    "uriTemplate": "notes:///{id}",
+    "name": "note",
+    "title": "One note",
+    "description": "The text of the note with this number.",
+    "mimeType": "text/markdown",
+}
+SUMMARIZE_NOTES = {
+    "name": "summarize_notes",
+    "title": "Summarize notes",
+    "description": "Ask for a summary of the notes, all of them or those with one tag.",
+    "arguments": [{"name": "tag", "description": "Only notes with this tag", "required": False}],
+}
+# MCP's own, of the legacy revisions; since 2026-07-28 there is none for it.
+LEGACY_RESOURCE_NOT_FOUND = -32002
+# The specification's limit for one response.
+MAX_COMPLETIONS = 100
 
 NON_EMPTY_STRING = {"type": "string", "minLength": 1}
 TAGS = {"type": "array", "items": NON_EMPTY_STRING}
@@ -39,18 +65,8 @@ NOTE_SCHEMA = object_schema(
 NOTES = object_schema({"notes": {"type": "array", "items": NOTE_SCHEMA}})
 
 
-class Notebook(Resources):
+class Notebook:
     """The notes, in memory and, if there is a file, saved to it after each change."""
-
-    templates = (
-        {
-            "uriTemplate": "notes:///{id}",
-            "name": "note",
-            "title": "One note",
-            "description": "The text of the note with this number.",
-            "mimeType": "text/markdown",
-        },
-    )
 
     def __init__(self, path: str | None = None) -> None:
         self.path = path
@@ -105,7 +121,7 @@ class Notebook(Resources):
     def tags(self) -> list[str]:
         return sorted({tag for note in self.notes.values() for tag in note["tags"]})
 
-    def listed(self) -> list[Json]:
+    def resources(self) -> list[Json]:
         index = {
             "uri": INDEX,
             "name": "index",
@@ -139,7 +155,16 @@ def as_lines(notes: list[Json]) -> str:
 
 def build(notebook: Notebook) -> Server:
     server = Server("notes", "Demo notes", "Keeps short notes with tags. Search before you add what may be there.")
-    server.resources = notebook
+
+    def changed(*uris: str) -> None:
+        """Notify those who asked to be told: the list has changed, and so have these resources."""
+        for subscription, wanted in server.listening.items():
+            meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_ID: subscription}}
+            if wanted.get("resourcesListChanged"):
+                server.notify("notifications/resources/list_changed", meta)
+            for uri in uris:
+                if uri in wanted.get("resourceSubscriptions", ()):
+                    server.notify("notifications/resources/updated", {**meta, "uri": uri})
 
     @server.tool(
         "Add a note and return it with its number.",
@@ -151,7 +176,7 @@ def build(notebook: Notebook) -> Server:
     def add_note(request: Request, title: str, text: str, tags: list[str] | None = None) -> Outcome:
         note = notebook.add(title, text, tags or [])
         request.log("info", f"note {note['id']} added")
-        server.resources_changed(INDEX, uri_of(note))
+        changed(INDEX, uri_of(note))
         return f"Added note {note['id']}: {title}", note
 
     @server.tool("List the notes, all of them or those with one tag.", {"tag": NON_EMPTY_STRING}, output=NOTES)
@@ -185,21 +210,55 @@ def build(notebook: Notebook) -> Server:
     def delete_note(request: Request, id: int) -> Outcome:
         note = notebook.delete(id)
         request.log("notice", f"note {id} deleted")
-        server.resources_changed(INDEX, uri_of(note))
+        changed(INDEX, uri_of(note))
         return f"Deleted note {id}: {note['title']}", note
 
-    @server.prompt(
-        "Ask for a summary of the notes, all of them or those with one tag.",
-        {"tag": "Only notes with this tag"},
-        {"tag": notebook.tags},
-    )
-    def summarize_notes(tag: str | None = None) -> str:
-        notes = notebook.tagged(tag)
+    def get_prompt(request: Request) -> Json:
+        name, tag = request.string("name"), request.object("arguments").get("tag")
+        if name != SUMMARIZE_NOTES["name"]:
+            raise RpcError(INVALID_PARAMS, f"Unknown prompt: {name}")
         which = "my notes" if tag is None else f"my notes about {tag}"
-        return f"Summarize {which} in three sentences.\n\n" + "\n\n".join(
-            f"{note['title']}: {note['text']}" for note in notes
-        )
+        notes = [f"{note['title']}: {note['text']}" for note in notebook.tagged(tag)]
+        text = "\n\n".join([f"Summarize {which} in three sentences.", *notes])
+        message = {"role": "user", "content": {"type": "text", "text": text}}
+        return {"description": SUMMARIZE_NOTES["description"], "messages": [message]}
 
+    def complete(request: Request) -> Json:
+        reference, argument = request.object("ref"), request.object("argument")
+        values: list[str] = []
+        if reference.get("name") == SUMMARIZE_NOTES["name"] and argument.get("name") == "tag":
+            start = str(argument.get("value", "")).casefold()
+            values = [tag for tag in notebook.tags() if tag.casefold().startswith(start)]
+        shown = values[:MAX_COMPLETIONS]
+        return {"completion": {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}}
+
+    def read_resource(request: Request) -> Json:
+        uri = request.string("uri")
+        contents = notebook.read(uri)
+        if contents is None:
+            code = INVALID_PARAMS if request.modern else LEGACY_RESOURCE_NOT_FOUND
+            raise RpcError(code, "Resource not found", {"uri": uri})
+        return {"contents": [{"uri": uri, **contents}]}
+
+    def subscribe(request: Request) -> Json:
+        server.listening[None]["resourceSubscriptions"].append(request.string("uri"))
+        return {}
+
+    def unsubscribe(request: Request) -> Json:
+        subscribed = server.listening[None]["resourceSubscriptions"]
+        subscribed[:] = [uri for uri in subscribed if uri != request.string("uri")]
+        return {}
+
+    server.capabilities |= {"prompts": {}, "completions": {}, "resources": {"subscribe": True, "listChanged": True}}
+    server.methods |= {
+        "prompts/list": lambda request: {"prompts": [SUMMARIZE_NOTES]},
+        "prompts/get": get_prompt,
+        "completion/complete": complete,
+        "resources/list": lambda request: {"resources": notebook.resources()},
+        "resources/templates/list": lambda request: {"resourceTemplates": [TEMPLATE]},
+        "resources/read": read_resource,
+    }
+    server.legacy_methods |= {"resources/subscribe": subscribe, "resources/unsubscribe": unsubscribe}
     return server
 
 

@@ -41,9 +41,8 @@ LOG_LEVEL = PREFIX + "logLevel"
 SERVER_INFO = PREFIX + "serverInfo"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
 
-# JSON-RPC 2.0, section 5.1; the two below are MCP's own.
+# JSON-RPC 2.0, section 5.1; the one below is MCP's own.
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
-LEGACY_RESOURCE_NOT_FOUND = -32002
 UNSUPPORTED_PROTOCOL_VERSION = -32022
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -59,8 +58,6 @@ CACHING = {
     "resources/list": AT_ONCE_STALE,
     "resources/read": AT_ONCE_STALE,
 }
-# The specification's limit for one response.
-MAX_COMPLETIONS = 100
 
 
 class ToolError(Exception):
@@ -124,87 +121,36 @@ class Request:
             raise Cancelled
 
 
-class DemoTool:
-    def __init__(self, function: Callable[..., Outcome], definition: Json, background: bool) -> None:
-        self.function, self.definition = function, definition
-        # Background tools take long and can be cancelled, so they run in their own thread.
-        self.background = background
-
-    def run(self, request: Request, arguments: Json) -> Json:
-        """The result of `tools/call`. A failure of the tool is a result too, marked as an error."""
-        try:
-            # By hand: a library for JSON Schema takes longer to import than this server to start.
-            if problems := check_arguments(self.definition["inputSchema"], arguments):
-                raise ToolError("; ".join(problems))
-            outcome = self.function(request, **arguments)
-        # An error of the protocol would be the client's to handle; this one its model can read and act on.
-        except ToolError as error:
-            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
-        if isinstance(outcome, str):
-            return {"content": [{"type": "text", "text": outcome}]}
-        text, structured = outcome
-        # Clients that ignore structured content need all of it as text.
-        everything = json.dumps(structured, ensure_ascii=False)
-        content = [{"type": "text", "text": part} for part in (text, everything)]
-        return {"content": content, "structuredContent": structured}
-
-
-class Prompt:
-    def __init__(self, function: Callable[..., str], definition: Json, complete: dict[str, Callable[[], list[str]]]):
-        self.function, self.definition = function, definition
-        # For some arguments, all values that make sense at the moment.
-        self.complete = complete
-
-
-class Resources:
-    """What `resources/…` shows. A server that has resources derives from this."""
-
-    templates: tuple[Json, ...] = ()
-
-    def listed(self) -> list[Json]:
-        raise NotImplementedError
-
-    def read(self, uri: str) -> Json | None:
-        """The contents at `uri`; None if there is no such resource."""
-        raise NotImplementedError
-
-
 class Server:
-    """Register tools and prompts with the decorators, set `resources`, then `run()`."""
+    """Register tools with the decorator, add `methods` and `capabilities` for what else there is, then `run()`."""
 
     def __init__(self, name: str, title: str, instructions: str) -> None:
         self.name = name
         self.info = {"name": f"demo-{name}", "title": title, "version": __version__}
         self.instructions = instructions
-        self.tools: dict[str, DemoTool] = {}
-        self.prompts: dict[str, Prompt] = {}
-        self.resources: Resources | None = None
+        self.tools: dict[str, tuple[Callable[..., Outcome], Json]] = {}
+        # Tools that take long and can be cancelled, so that each call runs in a thread of its own.
+        self.background: set[str] = set()
+        self.capabilities: Json = {"tools": {}, "logging": {}}
         self.legacy_version: str | None = None
         self.legacy_log_level: str | None = None
         # What each `subscriptions/listen` wants to be told; under None, what the legacy session does.
-        self._listening: dict[RequestId | None, Json] = {}
+        self.listening: dict[RequestId | None, Json] = {}
         self._running: dict[RequestId, Request] = {}
         self._output = sys.stdout.buffer
         # Tools in the background write progress and results meanwhile; a line must not be torn.
         self._output_lock = threading.Lock()
-        self._methods: dict[str, Callable[[Request], Json]] = {
-            "tools/list": lambda request: {"tools": [tool.definition for tool in self.tools.values()]},
-            "tools/call": lambda request: self._named(request, self.tools).run(request, request.object("arguments")),
-            "prompts/list": lambda request: {"prompts": [prompt.definition for prompt in self.prompts.values()]},
-            "prompts/get": self._get_prompt,
-            "completion/complete": self._complete,
-            "resources/list": lambda request: {"resources": self._offered_resources().listed()},
-            "resources/templates/list": lambda request: {
-                "resourceTemplates": list(self._offered_resources().templates)
-            },
-            "resources/read": self._read_resource,
+        self.methods: dict[str, Callable[[Request], Json]] = {
+            "tools/list": lambda request: {"tools": [definition for _, definition in self.tools.values()]},
+            "tools/call": self._call_tool,
         }
-        self._legacy_methods: dict[str, Callable[[Request], Json]] = {
+        self.modern_methods = {
+            "server/discover": lambda request: {"supportedVersions": list(MODERN_VERSIONS), **self._identity()}
+        }
+        self.legacy_methods: dict[str, Callable[[Request], Json]] = {
             "initialize": self._initialize,
             "ping": lambda request: {},
             "logging/setLevel": self._set_level,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
         }
 
     # What a server offers
@@ -220,38 +166,22 @@ class Server:
         background: bool = False,
     ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
         def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-            definition = _definition(function, description)
-            definition["inputSchema"] = object_schema(properties, required)
-            definition["annotations"] = {"readOnlyHint": read_only, "openWorldHint": False}
+            name = function.__name__
+            definition: Json = {
+                "name": name,
+                "title": name.replace("_", " ").capitalize(),
+                "description": description,
+                "inputSchema": object_schema(properties, required),
+                "annotations": {"readOnlyHint": read_only, "openWorldHint": False},
+            }
             if output is not None:
                 definition["outputSchema"] = output
-            self.tools[function.__name__] = DemoTool(function, definition, background)
+            self.tools[name] = function, definition
+            if background:
+                self.background.add(name)
             return function
 
         return register
-
-    def prompt(
-        self, description: str, arguments: dict[str, str], complete: dict[str, Callable[[], list[str]]]
-    ) -> Callable[[Callable[..., str]], Callable[..., str]]:
-        def register(function: Callable[..., str]) -> Callable[..., str]:
-            definition = _definition(function, description)
-            definition["arguments"] = [
-                {"name": name, "description": text, "required": False} for name, text in arguments.items()
-            ]
-            self.prompts[function.__name__] = Prompt(function, definition, complete)
-            return function
-
-        return register
-
-    def resources_changed(self, *uris: str) -> None:
-        """Notify those who asked to be told: the list has changed, and so have these resources."""
-        for subscription, wanted in self._listening.items():
-            meta = {} if subscription is None else {"_meta": {SUBSCRIPTION_ID: subscription}}
-            if wanted.get("resourcesListChanged"):
-                self.notify("notifications/resources/list_changed", meta)
-            for uri in uris:
-                if uri in wanted.get("resourceSubscriptions", ()):
-                    self.notify("notifications/resources/updated", {**meta, "uri": uri})
 
     # The wire
 
@@ -308,16 +238,14 @@ class Server:
 
     def _cancel(self, request_id: Any) -> None:
         if isinstance(request_id, (str, int)):
-            self._listening.pop(request_id, None)
+            self.listening.pop(request_id, None)
             if (request := self._running.get(request_id)) is not None:
                 # Under the lock, so that nothing more is written for it afterwards.
                 with self._output_lock:
                     request.cancelled.set()
 
     def _serve(self, request: Request) -> None:
-        name = request.params.get("name")
-        tool = self.tools.get(name) if request.method == "tools/call" and isinstance(name, str) else None
-        if tool is None or not tool.background:
+        if request.method != "tools/call" or str(request.params.get("name")) not in self.background:
             self._answer(request)
             return
         self._running[request.id] = request
@@ -347,26 +275,24 @@ class Server:
         # We never give one out, so whoever sends one has it from elsewhere.
         if request.method.endswith("/list") and request.params.get("cursor") is not None:
             raise RpcError(INVALID_PARAMS, "Invalid cursor: our lists have one page")
-        if not request.modern:
-            if self.legacy_version is None and request.method not in ("initialize", "ping"):
-                message = f"Neither came `initialize` before, nor is there `_meta` with `{PROTOCOL_VERSION}`"
-                raise RpcError(INVALID_PARAMS, message)
-            return self._handler(request, self._legacy_methods)(request)
-        self._check_meta(request.meta)
-        if request.method == "subscriptions/listen":
-            # It has no result while it lasts: the acknowledgement is a notification, and the request stays open.
-            self._listen(request.id, request.object("notifications"))
-            return None
-        handler = self._handler(request, {"server/discover": self._discover})
-        # A stateless result says by itself who gave it, and that nothing more is asked.
-        stamp = {"_meta": {SERVER_INFO: self.info}, "resultType": "complete"}
-        return {**handler(request), **CACHING.get(request.method, {}), **stamp}
-
-    def _handler(self, request: Request, of_its_era: dict[str, Callable[[Request], Json]]) -> Callable[[Request], Json]:
-        handler = self._methods.get(request.method) or of_its_era.get(request.method)
-        if handler is None:
+        if request.modern:
+            self._check_meta(request.meta)
+            if request.method == "subscriptions/listen":
+                # It has no result while it lasts: the acknowledgement is a notification, and the request stays open.
+                self._listen(request.id, request.object("notifications"))
+                return None
+        elif self.legacy_version is None and request.method not in ("initialize", "ping"):
+            message = f"Neither came `initialize` before, nor is there `_meta` with `{PROTOCOL_VERSION}`"
+            raise RpcError(INVALID_PARAMS, message)
+        methods = self.methods | (self.modern_methods if request.modern else self.legacy_methods)
+        if request.method not in methods:
             raise RpcError(METHOD_NOT_FOUND, f"Method not found: {request.method}")
-        return handler
+        result = methods[request.method](request)
+        if request.modern:
+            # A stateless result says by itself who gave it, and that nothing more is asked.
+            stamp = {"_meta": {SERVER_INFO: self.info}, "resultType": "complete"}
+            return {**result, **CACHING.get(request.method, {}), **stamp}
+        return result
 
     def _check_meta(self, meta: Json) -> None:
         version = meta[PROTOCOL_VERSION]
@@ -382,22 +308,12 @@ class Server:
         wanted = request.params.get("protocolVersion")
         # The specification: where the requested revision is not known, the newest that is; the client decides then.
         self.legacy_version = wanted if wanted in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        if self.resources is not None:
-            # Legacy clients are notified of list changes without a subscription.
-            self._listening[None] = {"resourcesListChanged": True, "resourceSubscriptions": []}
+        # Legacy clients are notified of list changes without a subscription.
+        self.listening[None] = {"resourcesListChanged": "resources" in self.capabilities, "resourceSubscriptions": []}
         return {"protocolVersion": self.legacy_version, "serverInfo": self.info, **self._identity()}
 
-    def _discover(self, request: Request) -> Json:
-        return {"supportedVersions": list(MODERN_VERSIONS), **self._identity()}
-
     def _identity(self) -> Json:
-        capabilities: Json = {"tools": {}, "logging": {}}
-        if self.prompts:
-            # Only prompts have arguments that we complete.
-            capabilities.update(prompts={}, completions={})
-        if self.resources is not None:
-            capabilities["resources"] = {"subscribe": True, "listChanged": True}
-        return {"capabilities": capabilities, "instructions": self.instructions}
+        return {"capabilities": self.capabilities, "instructions": self.instructions}
 
     def _listen(self, request_id: RequestId, wanted: Json) -> None:
         """Acknowledge the supported subscriptions; the request stays open until it is cancelled."""
@@ -409,32 +325,29 @@ class Server:
         # What is not among them the client knows it will not get.
         params = {"_meta": {SUBSCRIPTION_ID: request_id}, "notifications": honoured}
         self.notify("notifications/subscriptions/acknowledged", params)
-        self._listening[request_id] = honoured
+        self.listening[request_id] = honoured
 
-    # Tools, prompts, completion, logging, resources
-
-    def _named(self, request: Request, offered: Json) -> Any:
-        name = request.string("name")
-        if name not in offered:
-            raise RpcError(INVALID_PARAMS, f"Unknown {'tool' if offered is self.tools else 'prompt'}: {name}")
-        return offered[name]
-
-    def _get_prompt(self, request: Request) -> Json:
-        prompt, given = self._named(request, self.prompts), request.object("arguments")
-        names = [argument["name"] for argument in prompt.definition["arguments"]]
-        text = prompt.function(**{name: given[name] for name in names if name in given})
-        message = {"role": "user", "content": {"type": "text", "text": text}}
-        return {"description": prompt.definition["description"], "messages": [message]}
-
-    def _complete(self, request: Request) -> Json:
-        reference, argument = request.object("ref"), request.object("argument")
-        values: list[str] = []
-        if reference.get("type") == "ref/prompt" and (prompt := self.prompts.get(reference.get("name", ""))):
-            start = str(argument.get("value", "")).casefold()
-            candidates = prompt.complete.get(argument.get("name", ""), list)()
-            values = [value for value in candidates if value.casefold().startswith(start)]
-        shown = values[:MAX_COMPLETIONS]
-        return {"completion": {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}}
+    def _call_tool(self, request: Request) -> Json:
+        """A failure of the tool is a result too, marked as an error."""
+        name, arguments = request.string("name"), request.object("arguments")
+        if name not in self.tools:
+            raise RpcError(INVALID_PARAMS, f"Unknown tool: {name}")
+        function, definition = self.tools[name]
+        try:
+            # By hand: a library for JSON Schema takes longer to import than this server to start.
+            if problems := check_arguments(definition["inputSchema"], arguments):
+                raise ToolError("; ".join(problems))
+            outcome = function(request, **arguments)
+        # An error of the protocol would be the client's to handle; this one its model can read and act on.
+        except ToolError as error:
+            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+        if isinstance(outcome, str):
+            return {"content": [{"type": "text", "text": outcome}]}
+        text, structured = outcome
+        # Clients that ignore structured content need all of it as text.
+        everything = json.dumps(structured, ensure_ascii=False)
+        content = [{"type": "text", "text": part} for part in (text, everything)]
+        return {"content": content, "structuredContent": structured}
 
     def _set_level(self, request: Request) -> Json:
         level = request.params.get("level")
@@ -443,39 +356,10 @@ class Server:
         self.legacy_log_level = level
         return {}
 
-    def _offered_resources(self) -> Resources:
-        if self.resources is None:
-            raise RpcError(METHOD_NOT_FOUND, "This server has no resources")
-        return self.resources
-
-    def _read_resource(self, request: Request) -> Json:
-        uri = request.string("uri")
-        contents = self._offered_resources().read(uri)
-        if contents is None:
-            # Revision 2026-07-28 has no code of its own for it any more.
-            code = INVALID_PARAMS if request.modern else LEGACY_RESOURCE_NOT_FOUND
-            raise RpcError(code, "Resource not found", {"uri": uri})
-        return {"contents": [{"uri": uri, **contents}]}
-
-    def _subscribe(self, request: Request) -> Json:
-        self._offered_resources()
-        self._listening[None]["resourceSubscriptions"].append(request.string("uri"))
-        return {}
-
-    def _unsubscribe(self, request: Request) -> Json:
-        subscribed: list[str] = self._listening[None]["resourceSubscriptions"] if None in self._listening else []
-        subscribed[:] = [uri for uri in subscribed if uri != request.string("uri")]
-        return {}
-
 
 def usage_error(message: str) -> NoReturn:
     print(message, file=sys.stderr)
     sys.exit(2)
-
-
-def _definition(function: Callable[..., object], description: str) -> Json:
-    name = function.__name__
-    return {"name": name, "title": name.replace("_", " ").capitalize(), "description": description}
 
 
 def object_schema(properties: Json, required: tuple[str, ...] | None = None) -> Json:
