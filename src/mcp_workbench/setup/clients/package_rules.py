@@ -44,11 +44,12 @@ _LOADING: Final = (
     "PATH PATHEXT COMSPEC SHELL HOME USERPROFILE LD_* DYLD_* GCONV_PATH GLIBC_TUNABLES OPENSSL_CONF OPENSSL_MODULES "
     "OPENSSL_ENGINES BASH_ENV ENV BASH_FUNC_* SHELLOPTS BASHOPTS PS4 PROMPT_COMMAND IFS NODE_OPTIONS NODE_PATH "
     "NODE_REPL_EXTERNAL_MODULE ELECTRON_RUN_AS_NODE PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE "
-    "PYTHONEXECUTABLE PYTHONINSPECT PYTHONBREAKPOINT PYTHONPYCACHEPREFIX PYTHONPLATLIBDIR PERL5LIB PERL5OPT PERL5DB "
-    "PERLLIB RUBYLIB RUBYOPT JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH DOTNET_STARTUP_HOOKS "
-    "DOTNET_ADDITIONAL_DEPS DOTNET_SHARED_STORE CORECLR_* COR_* GIT_SSH GIT_SSH_COMMAND GIT_EXEC_PATH GIT_CONFIG* "
-    "GIT_ASKPASS SSH_ASKPASS GIT_EDITOR GIT_PAGER GIT_PROXY_COMMAND GIT_EXTERNAL_DIFF EDITOR VISUAL PAGER LESSOPEN "
-    "LUA_PATH LUA_CPATH LUA_INIT PHPRC PHP_INI_SCAN_DIR GTK_MODULES GTK_PATH GIO_EXTRA_MODULES QT_PLUGIN_PATH"
+    "PYTHONEXECUTABLE PYTHONINSPECT PYTHONBREAKPOINT PYTHONWARNINGS PYTHONPYCACHEPREFIX PYTHONPLATLIBDIR PERL5LIB "
+    "PERL5OPT PERL5DB PERLLIB RUBYLIB RUBYOPT JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH "
+    "DOTNET_STARTUP_HOOKS DOTNET_ADDITIONAL_DEPS DOTNET_SHARED_STORE CORECLR_* COR_* GIT_SSH GIT_SSH_COMMAND "
+    "GIT_EXEC_PATH GIT_CONFIG* GIT_ASKPASS SSH_ASKPASS GIT_EDITOR GIT_PAGER GIT_PROXY_COMMAND GIT_EXTERNAL_DIFF "
+    "EDITOR VISUAL PAGER BROWSER LESSOPEN LUA_PATH LUA_CPATH LUA_INIT PHPRC PHP_INI_SCAN_DIR GTK_MODULES GTK_PATH "
+    "GIO_EXTRA_MODULES QT_PLUGIN_PATH"
 ).split()
 # Settings of the programs that run a package of this kind: where it comes from, and what runs before it.
 _LOADING_FOR: Final = {
@@ -63,12 +64,37 @@ _TRUSTING: Final = frozenset(
     "NODE_TLS_REJECT_UNAUTHORIZED NODE_EXTRA_CA_CERTS SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE "
     "CURL_CA_BUNDLE".split()
 )
-# The options of npx and bunx that a description may set. npm takes every setting as an option, also abbreviated, and
-# some of those run code (`--call`, `--node-options`, `--script-shell`).
-_NPM_OPTIONS: Final = frozenset(
-    "-y --yes -q --quiet -s --silent -p --package --registry --no-install --offline --prefer-offline --prefer-online "
-    "--ignore-scripts --bun".split()
+# The options that a description may set: those that take a value, and those that take none. npm takes every setting as
+# an option, also abbreviated, and some of those run code (`--call`, `--node-options`, `--script-shell`); uv reads files
+# that do (`--env-file`, `--config-file`, `--project`, `--with-editable`).
+_NPM_OPTIONS: Final = (
+    frozenset("-p --package --registry".split()),
+    frozenset(
+        "-y --yes -q --quiet -s --silent --no-install --offline --prefer-offline --prefer-online --ignore-scripts "
+        "--bun".split()
+    ),
 )
+_OPTIONS: Final = {
+    "npx": _NPM_OPTIONS,
+    "bunx": _NPM_OPTIONS,
+    "uvx": (
+        frozenset(
+            "--from -w --with --index --default-index -i --index-url --extra-index-url -f --find-links "
+            "--index-strategy --resolution --prerelease --exclude-newer --link-mode --color -p --python".split()
+        ),
+        frozenset(
+            "--isolated --no-index -U --upgrade --no-sources --reinstall --compile-bytecode --no-build --no-binary -n "
+            "--no-cache --refresh --managed-python --no-python-downloads -q --quiet -v --verbose --system-certs "
+            "--native-tls --offline --no-progress --no-config --no-env-file".split()
+        ),
+    ),
+    "pipx": (
+        frozenset("--spec -i --index-url --pip-args --python".split()),
+        frozenset("--no-cache -q --quiet -v --verbose --fetch-missing-python".split()),
+    ),
+}
+# Anything else that names a Python may be a path to another program.
+_PYTHON_VERSION: Final = re.compile(r"(?:python|cpython|pypy|graalpy)?[-@]?[0-9<>=!~.,*]+t?", re.IGNORECASE)
 _CONTAINERS: Final = ("docker", "podman")
 _SOURCES: Final = {
     "npx": ("--registry", "-p", "--package"),
@@ -118,17 +144,23 @@ def changes_trust(variable: str, kind: str) -> bool:
     return variable.upper() in _TRUSTING and kind != "oci"
 
 
-def fault_of_option(program: str, word: str, *, has_value: bool) -> str | None:
-    """Return why a description may not give this word to a runner, before the name of the package; None if it may."""
-    option, equals, _ = word.partition("=")
+def fault_of_option(program: str, word: str, value: str | None) -> str | None:
+    """Return why a description may not give this word to a runner, before the name of the package; None if it may.
+    `value` is that of an option: "" if it has none, None if it is asked for."""
+    option, equals, rest = word.partition("=")
     if not word.startswith("-") or word == "--":
         return f"has `{word}` where `{program}` expects the package"
-    if program in ("npx", "bunx"):
-        takes_one = option in (*NAMING_OPTIONS, "--registry")
+    if program not in _OPTIONS:
+        return None
+    with_value, without_value = _OPTIONS[program]
+    if option in with_value:
+        said = rest if equals else value
+        names_python = option == "--python" or (option == "-p" and program == "uvx")
+        is_safe = not names_python or not said or _PYTHON_VERSION.fullmatch(said) is not None
+    else:
         # A value for an option that takes none would be the package.
-        if option not in _NPM_OPTIONS or ((has_value or equals) and not takes_one):
-            return f"sets the option `{option}` of `{program}`, with which it may run anything"
-    return None
+        is_safe = option in without_value and not equals and value == ""
+    return None if is_safe else f"sets the option `{option}` of `{program}`, which can load other code"
 
 
 def option_with(program: str, name: str) -> str:

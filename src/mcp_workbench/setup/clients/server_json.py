@@ -232,7 +232,8 @@ def _fault(package: _Package, program: str) -> str | None:
             return f"sets the variable `{one.name}`, which decides whose certificates `{program}` accepts"
     for one in package.runtime_arguments:
         word = one.name if one.is_named else one.value or one.value_hint
-        if fault := package_rules.fault_of_option(program, word, has_value=one.is_named and one.value != ""):
+        value = (one.default if one.value is None else one.value) if one.is_named else ""
+        if fault := package_rules.fault_of_option(program, word, value):
             return fault
     return None
 
