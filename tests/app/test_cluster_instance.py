@@ -62,7 +62,7 @@ async def test_session_is_found_once_a_state_that_was_slow_is_back(machine: With
     assert machine.searches == 40, "nobody asks again and again meanwhile"
 
 
-async def test_nobody_waits_in_an_outage_that_lasts(machine: WithoutState) -> None:
+async def test_a_lasting_outage_delays_no_request(machine: WithoutState) -> None:
     machine.has_been_away(RECALL_TIMEOUT)
     with pytest.raises(SessionUnknowable):
         await machine.instance.find("id", "ann", is_here=False)

@@ -178,7 +178,7 @@ async def test_a_restart_waits_for_a_call_that_asks_its_user(shared: Shared, tmp
         assert await client.use_tool("box", "server", "echo", {"text": "after"})
 
 
-async def test_whoever_stops_a_workbench_that_finishes_calls_does_not_wait(shared: Shared, tmp_path: Path) -> None:
+async def test_a_signal_ends_a_workbench_that_finishes_calls_at_once(shared: Shared, tmp_path: Path) -> None:
     shared.up()
     async with shared.client(boxes(tmp_path)) as client:
         call = await hanging_call(client, tmp_path)

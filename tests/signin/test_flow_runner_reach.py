@@ -139,7 +139,7 @@ async def test_a_redirect_to_the_same_name_is_checked_when_it_leads_elsewhere(mo
         assert net.asked == [("127.0.0.2", "/token")]
 
 
-async def test_a_connection_that_the_user_may_have_is_not_lent_to_whom_a_public_server_sends(
+async def test_an_open_connection_to_a_private_host_is_not_lent_to_a_public_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with network(monkeypatch) as net:

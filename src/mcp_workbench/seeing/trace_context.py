@@ -134,6 +134,5 @@ SAMPLERS: Final[dict[str, tuple[bool, Literal["on", "off", "ratio"]]]] = {
 
 
 def named_sampler(name: str, ratio: float) -> Sampler:
-    """The sampler of this name in `SAMPLERS`."""
     follows_parent, kind = SAMPLERS[name]
     return Sampler({"on": 1.0, "off": 0.0, "ratio": ratio}[kind], follows_parent)

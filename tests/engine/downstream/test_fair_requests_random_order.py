@@ -164,7 +164,7 @@ def _small_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(LIVES))
-def test_whatever_happens_everybody_has_their_share_and_every_request_ends(seed: int) -> None:
+def test_every_client_has_its_share_and_every_request_ends(seed: int) -> None:
     life = _Life(random.Random(seed))
     events = [life.request] * 12 + [life.end] * 6 + [life.cancel, life.report_progress] * 2 + [life.stop, life.wait] * 2
     for _ in range(EVENTS):

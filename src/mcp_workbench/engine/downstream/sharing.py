@@ -132,5 +132,4 @@ def declared_capabilities(entry: ServerEntry, capabilities: bytes) -> bytes:
 
 
 def expected_revision(entry: ServerEntry, client: Era) -> Revision:
-    """The expected revision of a server for clients of this era."""
     return chosen(entry.config.protocol) or newest(entry.eras.for_client(client))

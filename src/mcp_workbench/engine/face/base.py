@@ -260,7 +260,6 @@ class Face:
         return None
 
     def instructions(self, view: View) -> str:
-        """The instructions for the agent."""
         raise NotImplementedError
 
     def announces(self, view: View, entry: ServerEntry, kinds: frozenset[str]) -> frozenset[str]:

@@ -491,7 +491,6 @@ def _opened(data: bytes) -> tuple[dict[str, Raw], Raw]:
 
 
 def _blocks(content: Raw) -> Iterator[Raw]:
-    """The blocks that can be read."""
     try:
         for blocks in sliced(content, _decode_blocks):
             yield from blocks

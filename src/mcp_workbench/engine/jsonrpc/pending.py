@@ -200,7 +200,6 @@ class PendingRequests:
         return late
 
     def drain(self) -> list[Exchange]:
-        """Remove and return all exchanges."""
         everything = self.values()
         self.by_id.clear()
         return everything
