@@ -1,7 +1,7 @@
 """The kinds of value that a key can have: how each is read, and how it is described to an editor.
 
 Owns validation and JSON Schema of every kind in one place, so that what is accepted and what editors show cannot drift
-apart. Does not know which key has which kind (`keys`).
+apart. Does not know which key has which kind (`model`).
 """
 
 from __future__ import annotations

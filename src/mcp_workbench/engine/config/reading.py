@@ -1,6 +1,6 @@
 """The single pass over a configuration: expands and validates values, and collects problems and secrets.
 
-Owns what is collected (`Reader`) and the rules for names. Does not know which keys there are (`keys`), nor what their
+Owns what is collected (`Reader`) and the rules for names. Does not know which keys there are (`model`), nor what their
 values may be (`kinds`).
 """
 

@@ -1,8 +1,8 @@
 """Callers over HTTP: the authenticator of an endpoint, assembled from the configuration.
 
-Connects `guard`, which recognises users and knows no transport, with the endpoint's interface. Owns the order in which
-proofs are checked, and the response to a caller without any: the challenges of RFC 6750 and RFC 9728. Imported only if
-there is more than one token.
+Connects the modules beside it, which recognise users and know no transport, with the endpoint's interface. Owns the
+order in which proofs are checked, and the response to a caller without any: the challenges of RFC 6750 and RFC 9728.
+Imported only if there is more than one token.
 """
 
 from __future__ import annotations

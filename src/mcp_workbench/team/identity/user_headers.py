@@ -1,7 +1,7 @@
 """Headers that identify the user to a server: our assertion, or an exchanged token.
 
-Connects `guard`, which creates both, with the interface of a server's headers. Never sends the token that the user has
-sent us. Imported only for a server that requires one of them.
+Connects `identity_assertions` and `token_exchange`, which create them, with the interface of a server's headers. Never
+sends the token that the user has sent us. Imported only for a server that requires one of them.
 """
 
 from __future__ import annotations
