@@ -32,9 +32,11 @@ def complain(message: str, hint: str | None = None, *, status: int = USAGE_STATU
     return status
 
 
-def remark(label: str, message: str) -> None:
-    """Print a `warning`, `note` or `hint` that does not end anything."""
+def remark(label: str, message: str, hint: str | None = None) -> None:
+    """Print a `warning`, `note` or `hint` that does not end anything, and what to do about it."""
     print(_labelled(label, message), file=sys.stderr)
+    if hint:
+        print(_labelled("hint", hint), file=sys.stderr)
 
 
 def of_several(chosen: Sequence[T], act: Callable[[T], object]) -> int:

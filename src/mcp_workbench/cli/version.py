@@ -15,6 +15,6 @@ def show() -> int:
     shared = [status for status in run_loop(running_workbenches()) if status.get("serving") == "shared"]
     for status in shared:
         if status.get("version") != installed:
-            remark("note", f"the shared workbench (process {status['pid']}) runs {status.get('version')}")
-            remark("hint", "mcp-workbench up --restart starts the installed version, and clients stay connected")
+            hint = "mcp-workbench up --restart starts the installed version, and clients stay connected"
+            remark("note", f"the shared workbench (process {status['pid']}) runs {status.get('version')}", hint)
     return 0

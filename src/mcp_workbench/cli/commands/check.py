@@ -155,22 +155,17 @@ def run(parsed: Parsed) -> int:
         remark("warning", text)
     exposed = about_exposed_arguments(config)
     for text in exposed:
-        remark("warning", text)
-    if exposed:
-        remark("hint", USE_ENV_HINT)
+        # What to do is the same for all of them.
+        remark("warning", text, USE_ENV_HINT if text is exposed[-1] else None)
     if (unpinned := about_unpinned(config.servers())) is not None:
-        remark("note", unpinned)
-        remark("hint", UNPINNED_HINT)
+        remark("note", unpinned, UNPINNED_HINT)
     for text, hint in about_cluster(config, redactor, connects=parsed.has("connect")):
-        remark("warning", text)
-        remark("hint", hint)
+        remark("warning", text, hint)
     if (missing := about_programs(config)) is not None:
-        remark("warning", f"{missing.message}; agents are not offered run_program")
-        remark("hint", missing.hint or "")
+        remark("warning", f"{missing.message}; agents are not offered run_program", missing.hint)
     if (unlocked := about_lock(config)) is not None:
         consequence = "nothing is shown to clients" if config.lock == "enforce" else "nothing can be compared"
-        remark("warning", f"{unlocked.message}; {consequence}")
-        remark("hint", unlocked.hint or LOCK_HINT)
+        remark("warning", f"{unlocked.message}; {consequence}", unlocked.hint or LOCK_HINT)
     lacking = unresolved(config)
     if not parsed.has("connect"):
         # Without `--connect` nothing is run; with it, the server itself reports what it lacks.

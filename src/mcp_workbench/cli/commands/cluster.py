@@ -38,8 +38,7 @@ def run(parsed: Parsed) -> int:
         _show(report)
         screen.flush()
         for text, hint in report.problems:
-            remark("warning", text)
-            remark("hint", hint)
+            remark("warning", text, hint)
     return FAILED_STATUS if report.problems else 0
 
 
