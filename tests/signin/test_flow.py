@@ -127,11 +127,13 @@ def test_a_code_that_was_refused_or_cannot_be_had_is_not_polled_for() -> None:
     assert without.begun == {}
 
 
-@pytest.mark.parametrize("interval", [0, -1, True, "5", None])
-def test_an_interval_that_is_none_is_the_usual_one(interval: object) -> None:
+@pytest.mark.parametrize(
+    ("interval", "pause"), [(0.5, 0.5), *((each, DEVICE_PAUSE) for each in (0, -1, True, "5", None))]
+)
+def test_an_interval_that_is_none_is_the_usual_one(interval: object, pause: float) -> None:
     device = Device(interval=interval)
     device.run()
-    assert [each.seconds for each in device.waits] == [DEVICE_PAUSE]
+    assert [each.seconds for each in device.waits] == [pause]
 
 
 def test_the_page_is_shown_before_the_first_pause_and_once() -> None:

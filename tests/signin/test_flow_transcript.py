@@ -40,7 +40,7 @@ class Authority:
         self.resource = {"resource": URL, "authorization_servers": [ISSUER], **(resource or {})}
         self.metadata: dict[str, Any] = {
             "issuer": ISSUER,
-            "authorization_endpoint": f"{ISSUER}/authorize?tenant=7",
+            "authorization_endpoint": f"{ISSUER}/authorize?tenant=7&flag=",
             "token_endpoint": f"{ISSUER}/token",
             "registration_endpoint": f"{ISSUER}/register",
             "code_challenge_methods_supported": ["S256"],
@@ -70,7 +70,7 @@ class Authority:
                 return None
             case AuthorizationRequest():
                 self.seen.append("page")
-                self.page = dict(parse_qsl(urlsplit(step.url).query))
+                self.page = dict(parse_qsl(urlsplit(step.url).query, keep_blank_values=True))
                 fields = {"state": self.page["state"], **self.returned}
                 return {name: value for name, value in fields.items() if value is not None}
             case _:
@@ -112,6 +112,7 @@ def test_code_is_exchanged_by_who_asked_for_it() -> None:
     assert len(verifier) == 43 and len(authority.page.pop("state")) == 48
     assert authority.page == {
         "tenant": "7",
+        "flag": "",
         "response_type": "code",
         "client_id": "new",
         "redirect_uri": CALLBACK,
@@ -265,6 +266,8 @@ PROOFS = {"dpop_signing_alg_values_supported": ["ES256"]}
     ("dpop", "is_required", "type", "is_bound"),
     [
         ("never", False, "bearer", False),
+        ("never", True, "bearer", False),
+        ("never", False, "DPoP", False),
         ("always", False, "DPoP", True),
         ("auto", True, "DPoP", True),
         ("auto", False, "DPoP", True),
