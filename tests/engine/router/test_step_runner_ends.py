@@ -16,7 +16,7 @@ from msgspec import Raw
 from msgspec.json import encode
 
 from mcp_workbench.engine.face.decisions import Answer, Forward, Reject, WithheldItem
-from mcp_workbench.engine.jsonrpc.messages import ErrorObject
+from mcp_workbench.engine.jsonrpc.messages import ErrorObject, LargeObject
 from mcp_workbench.engine.jsonrpc.pending import RemoteError
 from mcp_workbench.engine.router.step_runner import StepRunner, wanted_item
 from mcp_workbench.engine.steps import Denial, GuardedRequest, Outcome, Pass, Passage, Verdict
@@ -162,9 +162,20 @@ async def test_a_call_that_never_waited_recalls_no_identity() -> None:
     step, call = Identifying(), a_call()
     runner = Runner(step)
     assert runner.lets_pass(call, forward())
+    assert [request.identity for request in step.seen] == ["of the first token"]
     step.current = "of the second token"
     runner.recall_identity(call)
     assert step.current == "of the second token"
+
+
+async def test_identity_that_a_request_proved_is_kept_where_no_step_knows_identities() -> None:
+    step, call = Step(), a_call()
+    call.route.identity = "of this request"
+    runner = Runner(step)
+    runner.begin_to_wait(call)
+    runner.recall_identity(call)
+    assert runner.lets_pass(call, forward())
+    assert [request.identity for request in step.seen] == ["of this request"]
 
 
 async def test_only_a_call_with_a_state_is_a_retry() -> None:
@@ -213,6 +224,17 @@ async def test_a_call_that_is_only_counted_begins_once(is_watched: bool) -> None
     assert follower.told == (["note_running b", "begin b"] if is_watched else [])
 
 
+async def test_a_call_that_is_only_counted_was_sent_when_it_had_waited() -> None:
+    follower = Follower()
+    runner, waited, at_once = Runner(tracker=follower), a_call(), a_call()
+    follower.is_watched = True
+    runner.begin_to_wait(waited)
+    for call in (at_once, waited):
+        assert runner.lets_pass(call, forward())
+    assert at_once.route.passage.sent is None
+    assert waited.route.passage.sent >= waited.route.passage.arrived == waited.route.arrived
+
+
 async def test_a_call_without_a_passage_can_be_sent_and_wait() -> None:
     runner, call = Runner(Step()), a_call()
     runner.wait_for_server(call)
@@ -231,19 +253,23 @@ async def test_a_time_limit_stops_the_call_that_it_was_set_for() -> None:
     assert runner.stopped == [(second, DENIED)]
 
 
-@pytest.mark.parametrize("others", ["a step", "an observer", "a follower"])
+@pytest.mark.parametrize("others", ["nobody", "an observer without follower", "a step", "an observer", "a follower"])
 async def test_a_call_that_is_denied_after_it_had_passed_ends_once_for_everybody(others: str) -> None:
     """The rules came into force while it waited for its server."""
     onlooker, follower, judge, call = Onlooker(), Follower(), Step(), a_call()
-    began = {
+    runners: dict[str, Callable[[], Runner]] = {
+        "nobody": Runner,
+        "an observer without follower": lambda: Runner(onlooker),
         "a step": lambda: Runner(Step(), onlooker, tracker=follower),
         "an observer": lambda: Runner(onlooker, tracker=follower),
         "a follower": lambda: Runner(tracker=follower),
-    }[others]()
+    }
+    began = runners[others]()
     runner = Runner(judge, onlooker, tracker=follower)
     if others == "a follower":
         began.begin_to_wait(call)
-    assert began.lets_pass(call, forward())
+    if others != "nobody":
+        assert began.lets_pass(call, forward())
     told = len(follower.told)
     assert not runner.denies_again(call, forward())
     judge.late = DENIED
@@ -252,8 +278,10 @@ async def test_a_call_that_is_denied_after_it_had_passed_ends_once_for_everybody
     request = judge.seen[-1]
     assert (request.method, request.server, request.item) == ("tools/call", "b", "work")
     call.route.passage.end("error")
-    is_new = others != "a step"
-    assert follower.told[told:] == [*(["forget b"] if is_new else []), "on_passage_end b"]
+    was_followed = others in ("an observer", "a follower")
+    is_followed = others != "an observer without follower"
+    expected = [*(["forget b"] if was_followed else []), *(["on_passage_end b"] if is_followed else [])]
+    assert follower.told[told:] == expected
     if others != "a follower":
         ((_, outcome),) = onlooker.ended
         assert (outcome.kind, outcome.decision, outcome.rules) == ("error", "denied", ("policy[1]",))
@@ -309,6 +337,33 @@ async def test_a_request_that_we_answer_ourselves_is_counted_once_and_refused_at
     refused.route.passage.end("error")
     ((_, outcome),) = onlooker.ended
     assert (outcome.decision, outcome.rules, outcome.sent) == ("denied", ("policy[1]",), None)
+
+
+async def test_a_request_that_the_steps_have_seen_is_not_counted_again() -> None:
+    step, call = Step(), a_call()
+    runner = Runner(step)
+    assert runner.lets_pass(call, forward())
+    assert not runner.refuses_to_answer(call) and step.counted == []
+
+
+class HidingNothing(Step):
+    def hiding_rule(self, subject: object) -> str:
+        return ""
+
+
+class Hiding(Step):
+    def hiding_rule(self, subject: Any) -> str:
+        return "policy[2]" if subject.item == "secret" else ""
+
+
+async def test_hidden_items_are_noted_with_the_rule_that_hides_them() -> None:
+    onlooker = Onlooker()
+    runner = Runner(onlooker, Step(), HidingNothing(), Hiding())
+    for name in ("none", "secret"):
+        call = a_call(name=Raw(encode(name)))
+        assert runner.notes(call, Reject(-32602, "no"))
+        call.route.passage.end("error")
+    assert [outcome.rules for _, outcome in onlooker.ended] == [("face",), ("policy[2]",)]
 
 
 async def test_errors_of_a_face_are_noted_with_what_they_are_about() -> None:
@@ -401,6 +456,22 @@ async def test_each_part_of_a_request_to_several_servers_ends_for_itself(
     assert call.ends == []
 
 
+async def test_a_part_that_is_held_is_done_once_it_may_be() -> None:
+    step, follower = Step(), Follower()
+    runner, done = Runner(step, tracker=follower), asyncio.Event()
+    step.verdict = asyncio.get_running_loop().create_future()
+
+    async def work(passage: Passage) -> None:
+        done.set()
+
+    part = asyncio.ensure_future(runner.run(a_call(), "logging/setLevel", SECOND, "", b"{", work))
+    await asyncio.sleep(0)
+    assert follower.told == ["begin b", "changed b"] and not done.is_set()
+    step.verdict.set_result(None)
+    await part
+    assert done.is_set() and follower.told[2:] == ["on_passage_end b"]
+
+
 async def test_a_notification_that_is_held_ends_with_the_workbench() -> None:
     step = Step()
     sent: list[int] = []
@@ -454,3 +525,8 @@ def test_name_that_a_client_used_is_read_as_far_as_it_can_be(
     method: str, params: Json, wanted: tuple[str, ...]
 ) -> None:
     assert wanted_item(method, {name: Raw(encode(value)) for name, value in params.items()}) == wanted
+
+
+def test_of_a_large_call_no_more_than_its_name_is_read() -> None:
+    params = LargeObject({"name": Raw(b'"use_tool"'), "arguments": Raw(b'{"tool":"box/b/work"}')})
+    assert wanted_item("tools/call", params) == ("", "", "use_tool")
