@@ -204,7 +204,7 @@ async def test_cached_keys_are_dropped_at_the_bound(monkeypatch: pytest.MonkeyPa
     async with FakeServer() as server, pool_of(server) as pool:
         for number in range(4):
             pool.connection(server.entry, client(1, kind(number)))
-            assert len(pool._found) <= bound
+            assert len(pool.found) <= bound
 
 
 # ── borrowing ──
