@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from mcp_workbench.engine.catalog import manifests
 from mcp_workbench.engine.catalog.entry import ServerEntry
-from mcp_workbench.engine.catalog.manifests import FORMAT, ManifestStore, default_folder, manifest_key
+from mcp_workbench.engine.catalog.manifests import FORMAT, ManifestStore, default_folder, identity_of, manifest_key
 from mcp_workbench.engine.catalog.offer import Offer
 from mcp_workbench.engine.config.auth_settings import ForwardedIdentityConfig, TokenExchangeConfig
 from mcp_workbench.engine.config.model import ServerConfig, ServerContext
+from mcp_workbench.engine.config.oauth_settings import OAuthConfig
 from mcp_workbench.engine.protocol.handshake import ServerProfile
 from mcp_workbench.engine.protocol.revisions import Era, SpokenEras
 
@@ -222,8 +223,61 @@ def test_a_list_that_is_too_large_is_not_remembered(store: ManifestStore, monkey
 
 def test_without_a_folder_nothing_is_remembered_and_nothing_fails() -> None:
     store = ManifestStore(lambda: None)
-    store.save(KEY, OFFER)
-    assert store.load(KEY) is None
+    assert store.save(KEY, OFFER) == store.state(KEY) == ""
+    store.save_asks(KEY)
+    store.save_has_skills(KEY)
+    store.note_listed(KEY)
+    store.drop_users()
+    assert store.load(KEY) is None and not store.load_asks(KEY) and not store.has_skills(KEY)
+    assert store.age(KEY) == float("inf") and store.is_empty is True
+
+
+def test_state_differs_between_offers(store: ManifestStore) -> None:
+    states = {store.state(KEY)}
+    for instructions in ("Be kind.", "Be brief."):
+        states.add(store.save(KEY, replace(OFFER, profile=replace(OFFER.profile, instructions=instructions))))
+        assert store.state(KEY) in states
+    assert len(states) == 3 and "" in states
+
+
+def test_store_is_empty_until_something_is_saved(store: ManifestStore, folder: Path) -> None:
+    assert store.is_empty
+    folder.mkdir(parents=True)
+    assert store.is_empty
+    store.save_blob("index", b"x")
+    assert not store.is_empty
+
+
+def test_what_is_recorded_of_one_server_is_not_of_another(store: ManifestStore) -> None:
+    kinds = (
+        (ManifestStore.save_asks, ManifestStore.load_asks),
+        (ManifestStore.save_has_skills, ManifestStore.has_skills),
+        (ManifestStore.save_depends_on_folder, ManifestStore.depends_on_folder),
+    )
+    for number, (save, _) in enumerate(kinds):
+        save(store, f"server-{number}")
+    for number in range(3):
+        assert [load(store, f"server-{number}") for _, load in kinds] == [each == number for each in range(3)]
+
+
+def test_that_a_server_has_skills_is_written_once(store: ManifestStore, folder: Path) -> None:
+    store.save_has_skills(KEY)
+    (name,) = names_in(folder)
+    first = (folder / name).stat().st_ino
+    store.save_has_skills(KEY)
+    assert (folder / name).stat().st_ino == first
+
+
+def test_age_of_an_offer_begins_when_it_is_listed(store: ManifestStore, folder: Path) -> None:
+    assert store.age(KEY) == float("inf")
+    store.note_listed(KEY)
+    assert store.age(KEY) < 3600 and store.age("another") == float("inf")
+    (name,) = names_in(folder)
+    left_alone(folder / name, 2)
+    assert 2 * 86400 <= store.age(KEY) < 2 * 86400 + 3600
+    # A clock that was set back.
+    left_alone(folder / name, -2)
+    assert store.age(KEY) == 0.0
 
 
 # What nobody uses
@@ -271,7 +325,7 @@ def test_a_use_that_is_noted_does_not_change_the_state(
     store: ManifestStore, folder: Path, use: Callable[[ManifestStore, str], object]
 ) -> None:
     written = store.save(KEY, OFFER)
-    assert store.state(KEY) == written
+    assert written and store.state(KEY) == written
     path = left_alone(folder / f"{KEY}.json", 2)
     changed = path.stat().st_mtime_ns
     use(store, KEY)
@@ -319,6 +373,48 @@ def test_a_full_folder_is_emptied_in_small_steps(folder: Path, monkeypatch: pyte
         now_left = len(names_in(folder)) - 1
         assert left - manifests.MAX_DROPPED_MANIFESTS <= now_left < left
         left = now_left
+
+
+# What belongs to other users
+
+
+def saved_for_users(store: ManifestStore, folder: Path, *days: float) -> list[str]:
+    """An offer for each of these users, unused for so many days."""
+    keys = [manifest_key(SERVER, principal=f"user {number}") for number in range(len(days))]
+    for key, unused in zip(keys, days, strict=True):
+        store.save(key, OFFER)
+        left_alone(folder / f"{key}.json", unused)
+    return keys
+
+
+def test_offers_to_users_are_bounded_and_the_least_used_go_first(
+    store: ManifestStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.save(KEY, OFFER)
+    left_alone(folder / f"{KEY}.json", 80)
+    keys = saved_for_users(store, folder, 3, 9, 1, 5)
+    monkeypatch.setattr(manifests, "MAX_USER_MANIFESTS", 3)
+    monkeypatch.setattr(manifests, "COUNTED_AFTER", 2)
+    kept = {f"{KEY}.json", *(f"{key}.json" for key in keys)}
+    # Counted with every second one that is saved, and the one that is saved is the fifth.
+    assert store._saved_of_users == 4
+    store.save("user-new", OFFER)
+    kept = (kept | {"user-new.json"}) - {f"{keys[1]}.json", f"{keys[3]}.json"}
+    assert set(names_in(folder)) == kept
+    store.save("user-newer", OFFER)
+    store.save("an owner's", OFFER)
+    assert set(names_in(folder)) == kept | {"user-newer.json", "an owner's.json"}
+    store.save("user-newest", OFFER)
+    kept = {f"{KEY}.json", "an owner's.json", "user-new.json", "user-newer.json", "user-newest.json"}
+    assert set(names_in(folder)) == kept
+
+
+def test_all_that_users_were_offered_can_be_dropped(store: ManifestStore, folder: Path) -> None:
+    store.save(KEY, OFFER)
+    keys = saved_for_users(store, folder, 1, 2)
+    store.save_asks(keys[1])
+    store.drop_users()
+    assert names_in(folder) == [f"{KEY}.json"]
 
 
 def test_a_manifest_that_cannot_be_deleted_is_skipped(store: ManifestStore, folder: Path) -> None:
@@ -409,8 +505,31 @@ def test_a_key_is_a_file_name_that_tells_nothing() -> None:
 # Where
 
 
+def test_a_path_that_is_not_unicode_counts_as_any_other() -> None:
+    keys = {manifest_key(replace(SERVER, args=(f"/srv/{name}",))) for name in ("\udc80", "\udc81", "a")}
+    assert len(keys) == 3 and all(len(key) == 64 for key in keys)
+
+
+def test_of_a_sign_in_only_the_account_counts() -> None:
+    settings = [None, OAuthConfig(client_id="app"), OAuthConfig(account="work"), OAuthConfig(account="home")]
+    keys = [manifest_key(replace(SERVER, oauth=oauth)) for oauth in settings]
+    assert keys[0] == keys[1] and len(set(keys)) == 3
+
+
 def test_the_folder_is_the_users_cache(cache_folder: Path) -> None:
     assert default_folder() == str(cache_folder / "mcp-workbench" / "manifests")
+
+
+@pytest.mark.parametrize("cache", [None, "", "relative"])
+def test_without_a_cache_of_its_own_the_folder_is_in_the_home(
+    cache: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if cache is None:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    assert default_folder() == str(tmp_path / ".cache" / "mcp-workbench" / "manifests")
 
 
 @pytest.mark.parametrize("home", [None, "", "relative"])
@@ -477,6 +596,7 @@ def test_an_address_is_the_same_in_every_folder(tmp_path: Path, monkeypatch: pyt
     before = manifest_key(remote)
     monkeypatch.chdir(tmp_path)
     assert manifest_key(remote) == before
+    assert identity_of(remote, "/one") == identity_of(remote, "/two")
 
 
 def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ def server(command: str, *args: str, **env: str) -> ServerConfig:
         server("uvx", "mcp-server-git", "--repository", "/srv/repo"),
         server("uv", "tool", "run", "mcp-server-git"),
         server("python3.12", "-m", "mcp_server_time", LEVEL=".5"),
+        server("python3", "/srv/server.py"),
+        server("mcp-server-time", ":8080", "a,,b"),
         server("docker", "run", "-i", "--rm", "mcp/time"),
         server("docker", "run", "-v", "/srv:/data", "--mount", "type=bind,source=/srv,target=/data", "mcp/time:1"),
         server("node", "/srv/index.js"),
@@ -74,3 +76,10 @@ def test_a_package_of_the_surrounding_project_counts_in_all_its_folders(tmp_path
     (tmp_path / "a" / "b").mkdir(parents=True)
     config = server("npx", "-y", "other", "tool@2")
     assert folder_that_counts(config, str(tmp_path / "a" / "b")) == str(tmp_path)
+
+
+def test_names_of_modules_and_addresses_are_no_files_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "module.py").touch()
+    (tmp_path / "https").mkdir()
+    assert folder_that_counts(server("mcp-server-time", "-m", "module"), str(tmp_path)) is None
+    assert folder_that_counts(server("mcp-server-time", "https://example.test/a"), str(tmp_path)) is None
