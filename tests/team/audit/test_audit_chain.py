@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from mcp_workbench.team.audit import audit_chain, audit_file
 from mcp_workbench.team.audit.audit_chain import MAX_AUDIT_FINDINGS, OpenedFiles, verify
 from mcp_workbench.team.audit.audit_file import HEAD_SUFFIX, group_hash, rotated_files
-from tests.team.audit.test_audit_file import Line, chained, opened, write
+from tests.team.audit.test_audit_file import Line, chained, notice, opened, write
 
 Lines = list[str]
 
@@ -142,9 +143,99 @@ def test_without_a_head_verification_states_its_limits(path: Path) -> None:
     assert report.findings == [] and "cannot be known" in report.notes[0]
 
 
-def test_a_damaged_head_is_found(path: Path) -> None:
-    Path(f"{path}{HEAD_SUFFIX}").write_text("?")
-    assert "was damaged" in verify(str(path)).findings[0]
+@pytest.mark.parametrize("instead", ["text", "folder", "pipe"])
+def test_a_damaged_head_is_found(path: Path, instead: str) -> None:
+    head = Path(f"{path}{HEAD_SUFFIX}")
+    if instead == "text":
+        head.write_text("?")
+    else:
+        head.unlink()
+        head.mkdir() if instead == "folder" else os.mkfifo(head)
+    report = verify(str(path))
+    assert report.findings == [f"`{head}` was damaged"]
+    assert report.notes == [
+        f"without `{head}` it cannot be known whether lines were removed at the beginning or the end"
+    ]
+    # The lines are still those of a workbench.
+    change_lines(path, lambda lines: [*lines[:3], f"hello {lines[3]}", lines[4]])
+    assert f"{path}:4 was not written by the workbench" in verify(str(path)).findings
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_chain_that_begins_again_is_noted_only_where_a_workbench_would_begin_one(path: Path, number: int) -> None:
+    """The system's log has the chains of all runs; a file of ours has one."""
+    other = path.read_text().splitlines()
+    for name in ("syslog", "syslog.jsonl"):
+        lines = [*other[:3], *other] if number == 0 else [*other, *other[2:]]
+        path.with_name(name).write_text("".join(f"{line}\n" for line in lines))
+    log = verify(str(path.with_name("syslog")))
+    begun = f"another chain begins at {path.with_name('syslog')}:4"
+    if number == 0:
+        assert log.findings == [] and begun in log.notes and log.lines == 8
+    else:
+        repeated = f"{path.with_name('syslog')}:6 has number 3 after number 5: lines were repeated or moved"
+        assert log.findings == [repeated] and begun not in log.notes
+    Path(f"{path}{HEAD_SUFFIX}").rename(path.with_name(f"syslog.jsonl{HEAD_SUFFIX}"))
+    assert "lines were repeated or moved" in verify(str(path.with_name("syslog.jsonl"))).findings[0]
+
+
+def test_a_chain_that_begins_with_a_file_is_noted(tmp_path: Path) -> None:
+    """Its head and the file were removed, and those that had been put aside were left."""
+    path = tmp_path / "audit.jsonl"
+    file = opened(path, largest=100)
+    for number in (1, 2):
+        write(file, number)
+    file.close()
+    assert len(rotated_files(str(path))) == 1
+    for each in (path, Path(f"{path}{HEAD_SUFFIX}")):
+        each.unlink()
+    write(opened(path), 3)
+    report = verify(str(path))
+    assert report.findings == [] and f"another chain begins at {path}:1" in report.notes
+    assert (report.first, report.last) == (1, 1)
+
+
+def test_what_follows_a_missing_line_is_reported_once(tmp_path: Path) -> None:
+    """The hash of its group is not known any more."""
+    path = tmp_path / "audit.jsonl"
+    file = opened(path)
+    for numbers in ((1, 2, 3, 4), (5, 6), (7,)):
+        write(file, *numbers)
+    file.close()
+    change_lines(path, lambda lines: [lines[0], *lines[2:]])
+    assert verify(str(path)).findings == [f"line 2 is missing before {path}:2"]
+    change_lines(path, lambda lines: [*lines[:4], lines[4].replace("x", "y"), *lines[5:]])
+    assert verify(str(path)).findings == [
+        f"line 2 is missing before {path}:2",
+        f"one of lines 5 to 6 was changed after line 7 was written ({path}:6)",
+    ]
+
+
+def test_a_record_that_is_whole_has_neither_findings_nor_notes(path: Path) -> None:
+    report = verify(str(path))
+    assert (report.findings, report.notes) == ([], [])
+    assert (report.lines, report.first, report.last) == (5, 1, 5)
+    assert verify(str(path), (report.last, report.hash)).findings == []
+
+
+def test_lines_deleted_by_rotation_are_noted(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = opened(path, largest=100, kept=2)
+    for number in range(6):
+        write(file, number)
+    file.close()
+    report = verify(str(path))
+    assert report.first > 2 and report.findings == []
+    assert report.notes == [f"lines before {report.first} were deleted by rotation; of those nothing can be known"]
+    Path(rotated_files(str(path))[0]).unlink()
+    later = verify(str(path))
+    assert later.findings == [f"lines {report.first} to {later.first - 1} are missing at the beginning"]
+    assert later.notes == []
+
+
+def test_an_end_that_was_cut_is_reported_as_missing_alone(path: Path) -> None:
+    change_lines(path, lambda lines: lines[:3])
+    assert verify(str(path)).findings == ["lines 4 to 5 are missing at the end"]
 
 
 def test_a_fully_rewritten_record_is_detected_with_a_hash_kept_elsewhere(path: Path) -> None:
@@ -162,7 +253,10 @@ def test_a_fully_rewritten_record_is_detected_with_a_hash_kept_elsewhere(path: P
 
 def test_a_file_of_something_else_has_a_bounded_report(path: Path) -> None:
     path.write_text("hello\n" * 500)
-    assert len(verify(str(path)).findings) <= MAX_AUDIT_FINDINGS + 3
+    findings = verify(str(path)).findings
+    assert findings[:2] == [f"{path}:{number} was not written by the workbench" for number in (1, 2)]
+    more = f"more than {MAX_AUDIT_FINDINGS} findings; the rest is not listed"
+    assert findings[MAX_AUDIT_FINDINGS - 1 :] == [f"{path}:100 was not written by the workbench", more]
 
 
 def test_lines_of_the_systems_log_are_read_behind_their_heads(path: Path) -> None:
@@ -174,7 +268,13 @@ def test_lines_of_the_systems_log_are_read_behind_their_heads(path: Path) -> Non
 def test_verification_notes_lines_that_could_not_be_written(path: Path) -> None:
     file = opened(path)
     file.append([Line(0, kind="call", lost=7)])
-    assert "line 6 says that 7 lines before it could not be written" in verify(str(path)).notes
+    file.append([notice("the disk was full")])
+    file.append([Line(0, kind="audit", event="start", reason="it began")])
+    file.append([Line(0, kind="call", event="file", reason="of a tool")])
+    assert verify(str(path)).notes == [
+        "line 6 says that 7 lines before it could not be written",
+        "line 7 says: the disk was full",
+    ]
 
 
 def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ class OpenedFiles:
             raise
         try:
             self.head = _read_head(os.pread(head, HEAD_BYTES, 0))
-        except (DecodeError, ValidationError):
+        except (OSError, DecodeError, ValidationError):
+            # An OSError: something else is in its place, such as a folder.
             self.is_head_damaged = True
         return head
 
@@ -120,7 +121,7 @@ class _ChainChecker:
         self._has_head = has_head
         self.findings: list[str] = []
         self.notes: list[str] = []
-        self.lines = self.first = self.last = self.lost = 0
+        self.lines = self.first = self.last = 0
         # The hash of the group of the last line, and the group's first line. None if the hash is unknown.
         self._hash: _Hash | None = None
         self._begin = 0
@@ -152,7 +153,7 @@ class _ChainChecker:
         except (DecodeError, ValidationError):
             link = None
         if link is None or link.seq < 1:
-            what = "is not complete" if text and line == text else "was not written by the workbench"
+            what = "is not complete" if line == text else "was not written by the workbench"
             self.find(f"{where} {what}")
             return
         self.lines += 1
@@ -165,7 +166,6 @@ class _ChainChecker:
             # The start of its group is missing, which has been reported, so the next `prev` is not compared.
             self._hash = None
         self.last = link.seq
-        self.lost += link.lost
         if link.kind == "audit" and link.event == "file":
             self.notes.append(f"line {link.seq} says: {link.reason}")
         if link.lost:
