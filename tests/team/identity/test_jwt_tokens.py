@@ -295,6 +295,8 @@ async def test_a_header_without_a_type_is_taken() -> None:
         {"token_use": "id"},
         {"at_hash": "x"},
         {"c_hash": "x"},
+        {"nonce": "n"},
+        {"nonce": "n", "sid": "x", "azp": "client"},
         {"events": {"http://schemas.openid.net/event/backchannel-logout": {}}},
     ],
 )
@@ -305,10 +307,31 @@ async def test_id_tokens_and_logout_tokens_are_refused_by_their_claims(claims: d
     assert isinstance(found, TokenRejection) and found.message == "this token is not an access token"
 
 
-@pytest.mark.parametrize("claims", [{"typ": "Bearer"}, {"token_use": "access"}, {"nonce": "n"}])
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"typ": "Bearer"},
+        {"token_use": "access"},
+        {"nonce": "n", "typ": "Bearer"},
+        {"nonce": "n", "token_use": "access"},
+        {"nonce": "n", "scope": "openid profile"},
+        {"nonce": "n", "scp": "use"},
+    ],
+)
 async def test_claims_of_access_tokens_are_taken(claims: dict[str, Any]) -> None:
+    """Also with the nonce of a sign-in, which Keycloak wrote into access tokens, too, until version 25."""
     provider = Provider()
-    assert await judged(provider.tokens(), provider.token(**claims)) == Identity(principal=ALICE)
+    assert await judged(provider.tokens(), provider.token(header={"typ": "JWT"}, **claims)) == Identity(principal=ALICE)
+
+
+async def test_a_nonce_does_no_harm_in_what_its_header_calls_an_access_token() -> None:
+    """Also if the keys have to be fetched first."""
+    provider = Provider()
+    for token in (
+        provider.token(header={"typ": "at+jwt"}, nonce="n"),
+        provider.token(header={"typ": "AT+jwt"}, nonce="n"),
+    ):
+        assert await judged(provider.tokens(), token) == Identity(principal=ALICE)
 
 
 @pytest.mark.requirement("team.oauth")
@@ -340,7 +363,7 @@ async def test_a_defect_while_a_token_is_checked_ends_the_wait_for_it(
     provider = Provider()
     issuer = provider.jwts()
 
-    def fail(*_: object) -> object:
+    def fail(*_: object, **__: object) -> object:
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as patch:

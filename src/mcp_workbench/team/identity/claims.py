@@ -24,19 +24,22 @@ _OTHER_KINDS_CLAIMS: Final = ("at_hash", "c_hash", "events")
 # Keycloak states the kind of a token in the claim `typ`, Cognito in `token_use`.
 _KIND_CLAIMS: Final = ("typ", "token_use")
 _OTHER_KINDS: Final = frozenset(("id", "logout", "refresh", "offline"))
+_ACCESS_KINDS: Final = frozenset(("bearer", "dpop", "at+jwt", "access"))
+# What a client may do is said of access tokens alone (RFC 9068, section 2.2.3; `scp` of Entra ID and Okta).
+_ACCESS_CLAIMS: Final = ("scope", "scp")
 
 
-def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now: float) -> TokenVerdict:
-    """The identity in these claims, if they are valid now."""
+def judge(
+    claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now: float, *, is_typed: bool = False
+) -> TokenVerdict:
+    """The identity in these claims, if they are valid now. `is_typed`: the header says that it is an access token."""
     if claims.get("iss") != settings.issuer:
         return TokenRejection("this token is from another issuer")
     # One audience or several (RFC 7519, section 4.1.3). Without this check, a token for another resource would be
     # accepted here.
     if not set(_words(claims.get("aud"), split=False)) & set(audience):
         return TokenRejection("this token is for another audience")
-    if any(name in claims for name in _OTHER_KINDS_CLAIMS) or any(
-        str(claims.get(name)).lower() in _OTHER_KINDS for name in _KIND_CLAIMS
-    ):
+    if _is_of_another_kind(claims, is_typed=is_typed):
         return NO_ACCESS_TOKEN
     # RFC 7800. Whoever steals such a token cannot prove that they have the key, and nobody can to us.
     if claims.get("cnf") is not None:
@@ -62,6 +65,16 @@ def judge(claims: Claims, settings: IssuerConfig, audience: tuple[str, ...], now
         return TokenRejection("this token lacks a scope", INSUFFICIENT, " ".join(settings.scopes))
     identity = Identity(principal=f"{settings.issuer}#{subject}", groups=frozenset(groups))
     return Verified(identity, expires + settings.clock_skew, settings.issuer)
+
+
+def _is_of_another_kind(claims: Claims, *, is_typed: bool) -> bool:
+    kinds = {str(claims.get(name)).lower() for name in _KIND_CLAIMS}
+    if kinds & _OTHER_KINDS or any(name in claims for name in _OTHER_KINDS_CLAIMS):
+        return True
+    # The client's, for its ID token (OpenID Connect Core, section 2). Some providers, like Keycloak before version 25,
+    # repeat it in access tokens.
+    is_marked = is_typed or kinds & _ACCESS_KINDS or any(name in claims for name in _ACCESS_CLAIMS)
+    return "nonce" in claims and not is_marked
 
 
 def find(claims: Claims, name: str) -> object:

@@ -32,7 +32,8 @@ MALFORMED = TokenRejection("this token is not a well-formed JWT")
 UNKNOWN_KEY = TokenRejection("this token is signed with a key that its issuer does not have")
 BAD_SIGNATURE = TokenRejection("the signature of this token is wrong")
 # What `typ` says of access tokens: RFC 9068, or nothing more than that it is a JWT, as with most providers.
-ACCESS_TOKEN_TYPES = ("at+jwt", "jwt")
+ACCESS_TOKEN_TYPE = "at+jwt"
+ACCESS_TOKEN_TYPES = (ACCESS_TOKEN_TYPE, "jwt")
 
 
 class JwtIssuer:
@@ -54,8 +55,10 @@ class JwtIssuer:
         """The caller that this token proves. Waits if its key is not known yet."""
         kind = header.get("typ", "jwt")
         # A prefix may be left out (RFC 7515, section 4.1.9).
-        if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in ACCESS_TOKEN_TYPES:
+        kind = kind.lower().removeprefix("application/") if isinstance(kind, str) else ""
+        if kind not in ACCESS_TOKEN_TYPES:
             return NO_ACCESS_TOKEN
+        is_typed = kind == ACCESS_TOKEN_TYPE
         algorithm, kid = header.get("alg"), header.get("kid")
         # Before a key is looked up: other algorithms are never tried, whatever keys there are (RFC 8725, 3.1).
         if not isinstance(algorithm, str) or algorithm not in self.settings.algorithms:
@@ -64,20 +67,22 @@ class JwtIssuer:
             return MALFORMED
         candidates = self.keys.candidates(kid, algorithm)
         if candidates:
-            return self._checked(token, algorithm, candidates)
+            return self._checked(token, algorithm, candidates, is_typed=is_typed)
         looking = self.keys.look_again()
         if looking is None:
             return self._without_key()
         found: Pending = asyncio.get_running_loop().create_future()
-        looking.add_done_callback(lambda _: self._settle(found, token, algorithm, kid))
+        looking.add_done_callback(lambda _: self._settle(found, token, algorithm, kid, is_typed=is_typed))
         return found
 
-    def _settle(self, found: Pending, token: str, algorithm: str, kid: str | None) -> None:
+    def _settle(self, found: Pending, token: str, algorithm: str, kid: str | None, *, is_typed: bool) -> None:
         if found.done():
             return
         try:
             candidates = self.keys.candidates(kid, algorithm)
-            found.set_result(self._checked(token, algorithm, candidates) if candidates else self._without_key())
+            found.set_result(
+                self._checked(token, algorithm, candidates, is_typed=is_typed) if candidates else self._without_key()
+            )
         except Exception:
             # Whoever waits would wait for ever if this were left to the event loop.
             log.exception("internal error; please report it")
@@ -89,7 +94,7 @@ class JwtIssuer:
             return UNKNOWN_KEY
         return TokenRejection("the identity provider cannot be reached to check this token", UNREACHABLE)
 
-    def _checked(self, token: str, algorithm: str, candidates: list[Key]) -> TokenVerdict:
+    def _checked(self, token: str, algorithm: str, candidates: list[Key], *, is_typed: bool) -> TokenVerdict:
         from joserfc import jws
         from joserfc.errors import JoseError
 
@@ -108,7 +113,7 @@ class JwtIssuer:
                 return MALFORMED
             if not isinstance(claims, dict):
                 return MALFORMED
-            verdict = judge(claims, self.settings, self._audience, self._now())
+            verdict = judge(claims, self.settings, self._audience, self._now(), is_typed=is_typed)
             if isinstance(verdict, TokenRejection):
                 return verdict
             return Verified(verdict.identity, verdict.expires, verdict.issuer, self.keys.believed_until)
