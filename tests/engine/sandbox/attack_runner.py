@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -18,6 +19,8 @@ from mcp_workbench.engine.transport.confinement import start_confined
 PYTHON = "/usr/bin/python3"
 OWNER = Owner("/config.json", "box", "")
 NETLINK_USERSOCK = 2
+# How long a signal that was let through may take.
+SIGNAL_TIMEOUT = 0.5
 SCRIPT = Path(__file__).with_name("attacks.py").read_text(encoding="utf-8")
 
 
@@ -65,6 +68,7 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
         found = _attack(folder, sandbox, told)
         # Sent is not arrived: in a network of its own it reaches nobody.
         found["send by UDP"] &= _has_arrived(receiver)
+        found["end a sibling by a descriptor of its own"] &= _has_ended(victim)
         return found
     finally:
         victim.kill()
@@ -73,6 +77,13 @@ def attack_in(folder: Path, sandbox: SandboxConfig | None) -> dict[str, bool]:
             each.close()
         os.close(terminal)
         os.close(its_end)
+
+
+def _has_ended(victim: subprocess.Popen[bytes]) -> bool:
+    try:
+        return victim.wait(SIGNAL_TIMEOUT) == -signal.SIGTERM
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _has_arrived(receiver: socket.socket) -> bool:

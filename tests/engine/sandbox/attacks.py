@@ -4,11 +4,14 @@ attacks succeeded. Imports nothing of ours, because its sandbox may not let it r
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
+import mmap
 import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +19,10 @@ from collections.abc import Callable
 library = ctypes.CDLL(None, use_errno=True)
 told = json.loads(sys.argv[1])
 home, victim = told["home"], told["victim"]
+# `CLONE_NEWUSER`, and what Python has no name for.
+NEW_USER = 0x10000000
+CLONE3 = 435
+F_SETSIG = 10
 # x86-64 and aarch64.
 NUMBERS = {
     "x86_64": {"pidfd_getfd": 438, "pidfd_open": 434, "io_uring_setup": 425, "add_key": 248, "keyctl": 250},
@@ -106,6 +113,15 @@ def signalled() -> None:
     os.kill(victim, signal.SIGCONT)
 
 
+def signalled_by_descriptor() -> None:
+    """It is to be signalled when something can be read: the kernel sends it, whoever writes."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETOWN, victim)
+    fcntl.fcntl(reading, F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC)
+    os.write(writing, b"x")
+
+
 def traced() -> None:
     # PTRACE_SEIZE: it runs on, and is let go when this process ends.
     called("ptrace", 0x4206, victim, 0, 0)
@@ -133,16 +149,40 @@ def setuid_program() -> None:
 
 
 def namespace() -> None:
-    called("unshare", 0x10000000)
+    called("unshare", NEW_USER)
 
 
 def namespace_by_clone() -> None:
-    pid = library.syscall({"x86_64": 56, "aarch64": 220}[os.uname().machine], 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)
+    pid = library.syscall({"x86_64": 56, "aarch64": 220}[os.uname().machine], NEW_USER | signal.SIGCHLD, 0, 0, 0, 0)
     if pid < 0:
         raise OSError(ctypes.get_errno(), "clone")
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
+
+
+def in_child(attack: Callable[[], int]) -> None:
+    """What might return twice."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(attack() < 0)
+    if os.waitpid(pid, 0)[1]:
+        raise PermissionError
+
+
+def namespace_by_clone3() -> None:
+    arguments = struct.pack("11Q", NEW_USER, 0, 0, 0, signal.SIGCHLD, *(0,) * 6)
+    in_child(lambda: int(library.syscall(CLONE3, arguments, len(arguments))))
+
+
+def namespace_by_32_bit_call() -> None:
+    if os.uname().machine != "x86_64":
+        raise NotImplementedError
+    # Saves what the caller needs, calls `unshare` as programs for i386 do, and returns.
+    code = b"\x53\xb8" + struct.pack("<I", 310) + b"\xbb" + struct.pack("<I", NEW_USER) + b"\xcd\x80\x5b\xc3"
+    memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    memory.write(code)
+    in_child(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(memory))))
 
 
 def io_uring() -> None:
@@ -200,6 +240,8 @@ ATTACKS: dict[str, Callable[[], object]] = {
     "read the memory of a sibling": lambda: os.close(os.open(f"/proc/{victim}/mem", os.O_RDONLY)),
     "read the command line of a sibling": lambda: read(f"/proc/{victim}/cmdline"),
     "signal a sibling": signalled,
+    "signal a sibling by its descriptor": lambda: signal.pidfd_send_signal(os.pidfd_open(victim), signal.SIGCONT),
+    "list the root of a sibling": lambda: os.listdir(f"/proc/{victim}/root/"),
     "set limits of a sibling": lambda: resource.prlimit(victim, resource.RLIMIT_CORE, (0, 0)),
     "trace a sibling": traced,
     "copy memory of a sibling": vector,
@@ -207,17 +249,21 @@ ATTACKS: dict[str, Callable[[], object]] = {
     "gain privileges by a setuid program": setuid_program,
     "enter a user namespace": namespace,
     "enter a user namespace by clone": namespace_by_clone,
+    "enter a user namespace by clone3": namespace_by_clone3,
+    "enter a user namespace by a 32-bit call": namespace_by_32_bit_call,
     "use io_uring": io_uring,
     "use the keyring": keyring,
     "start 200 processes": many_processes,
     "exceed its memory": memory,
+    # Ends it, so it is the last.
+    "end a sibling by a descriptor of its own": signalled_by_descriptor,
 }
 
 
 def attempt(attack: Callable[[], object]) -> bool:
     try:
         attack()
-    except (OSError, MemoryError):
+    except (OSError, MemoryError, NotImplementedError):
         return False
     return True
 

@@ -65,12 +65,16 @@ def test_without_a_sandbox_every_attack_succeeds() -> None:
     """What shows that the other tests can fail. Some of it depends on the machine: whether users may have namespaces,
     io_uring, or trace what is not their child."""
     depends = {"enter a user namespace", "enter a user namespace by clone", "use io_uring", "use the keyring"}
+    depends |= {"enter a user namespace by clone3", "enter a user namespace by a 32-bit call"}
     depends |= {"trace a sibling", "copy memory of a sibling", "take a descriptor of a sibling"}
     reaching = {
         "connect to an abstract socket",
         "read the environment of a sibling",
         "read the memory of a sibling",
         "signal a sibling",
+        "signal a sibling by its descriptor",
+        "end a sibling by a descriptor of its own",
+        "list the root of a sibling",
         "set limits of a sibling",
         "gain privileges by a setuid program",
         "take off the tag of its workbench",
@@ -89,7 +93,8 @@ def test_an_older_kernel_keeps_processes_apart_too_but_for_signals_and_abstract_
     abi: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landlock, "abi", lambda: abi)
-    more = {"signal a sibling", "connect to an abstract socket"}
+    more = {"signal a sibling", "signal a sibling by its descriptor", "end a sibling by a descriptor of its own"}
+    more |= {"connect to an abstract socket"}
     assert succeeding(None) == MEANT | NOT_STOPPED | NETWORK | FILES | LOCAL_SOCKETS | RESOURCES | more
 
 

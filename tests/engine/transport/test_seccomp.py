@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,11 @@ ALLOWED = 0
 NETLINK_USERSOCK = 2
 NETLINK_SOCK_DIAG = 4
 MACHINES = sorted(ARCHITECTURES)
+# aarch64 has the numbers that are common to newer machines.
+HEADERS = {
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+}
 
 
 def decided(program: bytes, audit: int, number: int, *arguments: int) -> int:
@@ -60,6 +67,20 @@ def test_reaching_into_others_is_refused_and_ordinary_calls_pass(machine: str) -
     assert decided(program, audit, calls["socket"], seccomp.AF_UNIX, 1) == ALLOWED
     assert decided(program, audit, calls["socket"], seccomp.AF_NETLINK, 3, NETLINK_SOCK_DIAG) == ALLOWED
     assert decided(program, audit, 1) == ALLOWED
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
+    """Otherwise a filter would refuse another call than it names, on a machine that we may not have."""
+    if not HEADERS[machine].exists():
+        pytest.skip("needs the headers of the kernel (linux-libc-dev)")
+    written = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", HEADERS[machine].read_text())
+    numbers = {name: int(number) for name, number in written}
+    audit, calls = ARCHITECTURES[machine]
+    assert calls == {name: numbers[name] for name in calls}
+    program = filter_program(None, machine)
+    refused = {name for name, number in numbers.items() if decided(program, audit, number) != ALLOWED}
+    assert refused == {*seccomp.REFUSED_CALLS, *seccomp.MISSING_CALLS}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
