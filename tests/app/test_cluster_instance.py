@@ -1,4 +1,4 @@
-"""How long an instance looks for a legacy session of another one while the state server does not answer."""
+"""How long an instance looks for what another one has left of a user while the state server does not answer."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class WithoutState:
         self.link._note("no answer within 200 ms")
         self.searches = 0
         monkeypatch.setattr(self.instance.state, "find", self._find)
+        monkeypatch.setattr(self.instance.state, "find_all", self._find_all)
+        monkeypatch.setattr(self.instance, "_shared_sign_ins", lambda: None)
 
     def has_been_away(self, seconds: float) -> None:
         self.link.away_since = time.monotonic() - seconds
@@ -44,6 +46,12 @@ class WithoutState:
         if self.link.is_away:
             raise StateUnavailable("no answer within 200 ms")
         return encode(module._LeftSession("other", "2025-11-25", Raw(b"{}")))
+
+    async def _find_all(self, kind: StateKind, principal: str, *, is_patient: bool) -> dict[str, bytes]:
+        self.searches += 1
+        if self.link.is_away:
+            raise StateUnavailable("no answer within 200 ms")
+        return {kind.name: b""}
 
 
 @pytest.fixture
@@ -74,3 +82,22 @@ async def test_session_that_is_served_here_waits_for_less(machine: WithoutState)
     with pytest.raises(SessionUnknowable):
         await machine.instance.find("id", "ann", is_here=True)
     assert machine.searches == 1
+
+
+async def test_user_is_served_once_a_state_that_was_slow_says_what_they_had_opened(machine: WithoutState) -> None:
+    machine.has_been_away(RECALL_TIMEOUT / 2)
+    assert machine.instance.is_arriving("ann")
+    reading = asyncio.create_task(
+        machine.instance._until_answered(lambda: machine.instance._read("ann"), RECALL_TIMEOUT)
+    )
+    while machine.searches < 3:
+        await asyncio.sleep(0)
+    machine.link._note(None)
+    assert [list(found) for found in await reading] == [["opened"], ["task"], ["approval"]]
+
+
+async def test_user_who_arrives_in_an_outage_that_lasts_is_served_at_once(machine: WithoutState) -> None:
+    machine.has_been_away(RECALL_TIMEOUT)
+    assert not machine.instance.is_arriving("ann")
+    await machine.instance.arrive("ann")
+    assert "ann" not in machine.instance.here, "they arrive when it is back"

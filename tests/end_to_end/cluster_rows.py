@@ -224,23 +224,12 @@ async def follow_calls(player: Player, stack: AsyncExitStack) -> None:
     the stream may get to another one than calls do; then it ends once more."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            listening = await listen_again(player, stack)
+            listening = await stack.enter_async_context(player.client.listen(resource_subscriptions=[URI]))
+            assert listening.honored.resource_subscriptions, "it was told which toolboxes are open"
             await player.found("update_resource", uri=URI)
             with suppress(SubscriptionLost):
                 async for _ in listening:
                     return
-
-
-async def listen_again(player: Player, stack: AsyncExitStack) -> Any:
-    """At another instance. If the state was slow to it, it does not know yet which toolboxes are open, and says in its
-    acknowledgement that it will report nothing about the resource."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            listening = await stack.enter_async_context(player.client.listen(resource_subscriptions=[URI]))
-            if listening.honored.resource_subscriptions:
-                return listening
-            assert player.rig.was_away, "it was told what was left"
-            await asyncio.sleep(0.2)
 
 
 async def opened_toolboxes(player: Player) -> None:

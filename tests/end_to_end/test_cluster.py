@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 
 from mcp_workbench.engine.lasting_state import OPENED, RESULT, SESSION
 from tests.engine.transport.http.server.raw_client import LEGACY, initialize, legacy, raw_client
-from tests.support.cluster_machines import PATIENCE, machines, needs_state_server
+from tests.support.cluster_machines import PATIENCE, Instance, Machines, machines, needs_state_server
 from tests.support.workbench import scripted_entry
 
 pytestmark = [pytest.mark.processes, needs_state_server]
@@ -198,6 +198,29 @@ async def test_opened_toolboxes_of_modern_clients_are_known_at_another_instance(
                 seen[name] = {tool.name for tool in (await client.list_tools()).tools}
         assert "other__second_echo" in seen["ann"]
         assert "other__second_echo" not in seen["ben"], "they are each user's own"
+
+
+async def test_opened_toolboxes_are_not_called_closed_while_the_state_is_slow(folder: Path) -> None:
+    async with machines(folder) as rig:
+        token = rig.give_key("ann", "a", "b")
+        one = await rig.start("a", BOXES, "--face", "dynamic")
+        other = await rig.start("b", BOXES, "--face", "dynamic")
+        async with rig.client(one.url, token, "auto") as client:
+            await client.call_tool("open_toolbox", {"toolbox_name": "other"})
+        await rig.until_left(OPENED, "ann", "")
+        await one.kill()
+        rig.state.signal(signal.SIGSTOP)
+        async with asyncio.timeout(PATIENCE):
+            async with asyncio.TaskGroup() as tasks:
+                named = tasks.create_task(tools_of(rig, other, token))
+                await other.process.wait_for(lambda: "is away" in other.process.stderr, "a line about the outage")
+                rig.state.signal(signal.SIGCONT)
+        assert "other__second_echo" in named.result()
+
+
+async def tools_of(rig: Machines, instance: Instance, token: str) -> set[str]:
+    async with rig.client(instance.url, token, "auto") as client:
+        return {tool.name for tool in (await client.list_tools()).tools}
 
 
 async def test_limit_is_one_limit_for_three_instances(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Several instances on folders of their own, as if on machines of their own, with a real state server and HAProxy.
 
-Owns their processes. Redis and Valkey are the same to us; whichever is installed is used.
+Owns their processes. Valkey and Redis are the same to us: Valkey is used if it is installed, and the one that the
+environment variable `STATE_SERVER` names.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from tests.support.workbench import workbench_command, write_config
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PATIENCE = 60.0
-STATE_SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
-needs_state_server = pytest.mark.skipif(STATE_SERVER is None, reason="neither valkey-server nor redis-server is here")
+# The environment may name another one, such as `redis-server` or the path of a program.
+STATE_SERVERS = [named] if (named := os.environ.get("STATE_SERVER")) else ["valkey-server", "redis-server"]
+STATE_SERVER = next(filter(None, map(shutil.which, STATE_SERVERS)), None)
+needs_state_server = pytest.mark.skipif(STATE_SERVER is None, reason=f"here is no {' or '.join(STATE_SERVERS)}")
 HAPROXY = shutil.which("haproxy")
 needs_haproxy = pytest.mark.skipif(HAPROXY is None, reason="haproxy is not installed")
 
@@ -241,11 +244,6 @@ class Machines:
         instance = Instance(name, process, folder, served, environment)
         self._instances.append(instance)
         return instance
-
-    @property
-    def was_away(self) -> bool:
-        """Whether the state was slow to an instance: what it does not know then, it learns later."""
-        return any("the cluster's state at" in each.process.stderr for each in self._instances)
 
     def give_key(self, name: str, *machines: str) -> str:
         """Give a user a named key, and copy it to these machines."""

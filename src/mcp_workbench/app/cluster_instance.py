@@ -13,8 +13,8 @@ import os
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import decode, encode
@@ -38,12 +38,15 @@ if TYPE_CHECKING:
     from mcp_workbench.engine.transport.link import Link
     from mcp_workbench.signin.shared_sign_ins import SharedSignIns
 
+T = TypeVar("T")
+
 # Users whose arrival is remembered; one that is forgotten arrives again.
 MAX_USERS_HERE: Final = 100_000
 # A session is written again before it expires, if it is used or has a stream open.
 SESSION_REFRESH_INTERVAL: Final = SESSION.lifetime / 4
-# Many clients take a 503 for a failed call, so a session is looked for until the state is back: it may only be slow to
-# an instance that has just started on a busy machine. Clients wait longer than this.
+# Whether a user's session or toolbox exists is not guessed. Many clients take a 503 for a failed call, so it is looked
+# for until the state is back: it may only be slow to an instance that has just started on a busy machine. Counted from
+# when it went away, so nobody waits in an outage that lasts. Clients wait longer than this.
 RECALL_TIMEOUT: Final = 10.0
 # The same for a session that is served here, and that another instance may have continued: it can be used as it is.
 DOUBTED_RECALL_TIMEOUT: Final = 1.5
@@ -157,22 +160,19 @@ class ClusterInstance:
     # ── users ──
 
     def is_arriving(self, principal: str) -> bool:
-        """Whether something may have to be read before this user is served. While the state is away, nobody waits for
-        it, and they arrive when it is back."""
-        return principal not in self.here and not self.state.link.is_away
+        """Whether something may have to be read before this user is served. Once the state has been away for a while,
+        nobody waits for it, and they arrive when it is back."""
+        if principal in self.here:
+            return False
+        away_since = self.state.link.away_since
+        return away_since is None or time.monotonic() - away_since < RECALL_TIMEOUT
 
     async def arrive(self, principal: str) -> None:
         """Read what other instances have left for a user."""
         gateway = self._gateway
         assert gateway is not None
         try:
-            opened, tasks, approved = await asyncio.gather(
-                *(self.state.find_all(kind, principal) for kind in (OPENED, TASK, APPROVAL))
-            )
-            if (shared := self._shared_sign_ins()) is not None:
-                # If it cannot be stored now, it is tried again.
-                with contextlib.suppress(DownstreamError):
-                    await shared.arrive(principal)
+            opened, tasks, approved = await self._until_answered(lambda: self._read(principal), RECALL_TIMEOUT)
         except StateUnavailable:
             return
         views = gateway.router.views
@@ -193,6 +193,16 @@ class ClusterInstance:
         if len(self.here) > MAX_USERS_HERE:
             self.here.popitem(last=False)
         self.state.tell("arrived", principal.encode())
+
+    async def _read(self, principal: str) -> list[dict[str, bytes]]:
+        """Raises `StateUnavailable`."""
+        kinds = OPENED, TASK, APPROVAL
+        found = await asyncio.gather(*(self.state.find_all(kind, principal, is_patient=True) for kind in kinds))
+        if (shared := self._shared_sign_ins()) is not None:
+            # If it cannot be stored now, it is tried again.
+            with contextlib.suppress(DownstreamError):
+                await shared.arrive(principal)
+        return found
 
     def forget(self, principals: Iterable[str]) -> None:
         """Whoever has one of these names next arrives as somebody else."""
@@ -265,19 +275,27 @@ class ClusterInstance:
         return _SavedSession(self._gateway, principal, saved, is_own=saved.instance == self.state.instance)
 
     async def _left_session(self, id: str, principal: str, *, is_here: bool) -> bytes | None:
+        def look() -> Awaitable[bytes | None]:
+            return self.state.find(SESSION, principal, id, is_patient=not is_here)
+
+        try:
+            return await self._until_answered(look, DOUBTED_RECALL_TIMEOUT if is_here else RECALL_TIMEOUT)
+        except StateUnavailable:
+            away_since = self.state.link.away_since
+            if away_since is not None and time.monotonic() - away_since > SESSION.lifetime:
+                # Whatever it knew has expired by then.
+                return None
+            raise SessionUnknowable from None
+
+    async def _until_answered(self, ask: Callable[[], Awaitable[T]], timeout: float) -> T:
+        """Ask the state again and again until it answers. Raises `StateUnavailable` once it has been away so long."""
         began, link = time.monotonic(), self.state.link
-        timeout = DOUBTED_RECALL_TIMEOUT if is_here else RECALL_TIMEOUT
         while True:
             try:
-                return await self.state.find(SESSION, principal, id, is_patient=not is_here)
+                return await ask()
             except StateUnavailable:
-                now = time.monotonic()
-                away_since = min(began, link.away_since or began)
-                # Whatever it knew has expired by then.
-                if now - away_since > SESSION.lifetime:
-                    return None
-                if (left := away_since + timeout - now) <= 0:
-                    raise SessionUnknowable from None
+                if (left := min(began, link.away_since or began) + timeout - time.monotonic()) <= 0:
+                    raise
                 left = min(left, RECALL_INTERVAL)
                 await (link.wait_until_back(left) if link.is_away else asyncio.sleep(left))
 
