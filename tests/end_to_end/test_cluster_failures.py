@@ -114,6 +114,23 @@ async def test_calls_of_a_killed_instance_fail_at_once_and_none_is_made_again(fo
         assert accepted(log, "hang") == IN_FLIGHT, "none was made again"
 
 
+async def test_balancer_closes_no_connections_because_of_an_instance_that_has_ended(folder: Path) -> None:
+    """The system has closed those to it. HAProxy would also end requests that it is just sending elsewhere."""
+    async with machines(folder) as rig:
+        started = [await rig.start(each, {"box": {"server": scripted_entry()}}) for each in "ab"]
+        url = await rig.balance(*started)
+        await rig.until_up("a", "b")
+        await started[0].kill()
+        seen = set()
+        async with asyncio.timeout(PATIENCE):
+            while (state := (await rig.states())["a"]) != "NOLB":
+                seen.add(state.partition(" ")[0])
+                assert {await rig.instance_of(url, f"user{number}") for number in range(10)} == {"b"}
+        assert seen <= {"UP", "NOLB"}, "a server that is down has its connections closed"
+        started[0] = await rig.start("a", {"box": {"server": scripted_entry()}}, port=started[0].port)
+        await rig.until_up("a", "b")
+
+
 async def test_calls_of_a_frozen_instance_fail_when_the_balancer_has_noticed(folder: Path) -> None:
     log = folder / "calls.log"
     boxes = {"box": {"server": scripted_entry("--log", log)}}

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -318,14 +319,13 @@ class Machines:
     async def balance(self, *instances: Instance, name: str = "haproxy", port: int = 0) -> str:
         """Put HAProxy in front of these, with the file of deploy/; the address to use."""
         port = port or free_port()
-        written = (DEPLOY / "haproxy.cfg").read_text()
-        head, _, tail = written.partition("    # instances\n")
         servers = "".join(f"    server {each.name} 127.0.0.1:{each.port}\n" for each in instances)
-        told = "    http-response set-header X-Instance %s\n"
+        written = (DEPLOY / "haproxy.cfg").read_text()
+        written = re.sub(r"(    server .*\n)+", servers, written).replace("8419", str(free_port()))
+        told = f"    bind 127.0.0.1:{port}\n    http-response set-header X-Instance %s\n"
         control = f"global\n    stats socket {self.folder / name}.sock level admin\n"
         config = self.folder / f"{name}.cfg"
-        head = head.replace("bind :8420", f"bind 127.0.0.1:{port}")
-        config.write_text(control + head + told + servers + tail.partition("\n\n")[2])
+        config.write_text(control + written.replace("    bind :8420\n", told))
         quiet = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
             *("haproxy", "-db", "-f", str(config)), stdin=quiet, stdout=quiet, stderr=quiet
@@ -347,20 +347,21 @@ class Machines:
     async def until_up(self, *names: str, balancer: str = "haproxy") -> None:
         """Until the balancer sends users to exactly these."""
         async with asyncio.timeout(PATIENCE):
-            while await self._up(balancer) != set(names):
+            while {name for name, state in (await self.states(balancer)).items() if state == "UP"} != set(names):
                 await asyncio.sleep(0.05)
 
-    async def _up(self, balancer: str) -> set[str]:
+    async def states(self, balancer: str = "haproxy") -> dict[str, str]:
+        """What the balancer thinks of each instance: `UP`, `NOLB` if it gets nothing new, `DOWN`."""
         try:
             reader, writer = await asyncio.open_unix_connection(self.folder / f"{balancer}.sock")
         except OSError:
             # It comes after the port.
-            return set()
+            return {}
         writer.write(b"show stat\n")
         rows = [line.split(",") for line in (await reader.read()).decode().splitlines()]
         writer.close()
         await writer.wait_closed()
-        return {row[1] for row in rows if row[0] == "workbench" and row[1] != "BACKEND" and row[17] == "UP"}
+        return {row[1]: row[17] for row in rows if row[0] == "workbench" and row[1] != "BACKEND"}
 
 
 async def end(process: asyncio.subprocess.Process) -> None:
