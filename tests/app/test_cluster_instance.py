@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from msgspec import Raw
@@ -14,7 +15,7 @@ from mcp_workbench.app import cluster_instance as module
 from mcp_workbench.app.cluster_instance import DOUBTED_RECALL_TIMEOUT, RECALL_TIMEOUT, ClusterInstance
 from mcp_workbench.cluster.seal import new_key
 from mcp_workbench.engine.config.cluster_settings import ClusterConfig, KeyFileConfig
-from mcp_workbench.engine.lasting_state import StateKind, StateUnavailable
+from mcp_workbench.engine.lasting_state import OPENED, StateKind, StateUnavailable
 from mcp_workbench.engine.transport.http.server.served_session import SessionUnknowable
 
 pytest.importorskip("valkey")
@@ -30,7 +31,9 @@ class WithoutState:
         key.chmod(0o600)
         config = ClusterConfig(state="valkey://127.0.0.1:1/0", key=KeyFileConfig(file=str(key)))
         self.instance = ClusterInstance(config, str(folder), None)
-        self.instance._gateway = object()  # type: ignore[assignment]
+        self.opened: list[str] = []
+        views = Mock(tells_clients_apart=True, reopen=lambda view, names: self.opened.extend(names))
+        self.instance._gateway = Mock(router=Mock(views=views))
         self.link = self.instance.state.link
         self.link._note("no answer within 200 ms")
         self.searches = 0
@@ -51,7 +54,7 @@ class WithoutState:
         self.searches += 1
         if self.link.is_away:
             raise StateUnavailable("no answer within 200 ms")
-        return {kind.name: b""}
+        return {"": encode(module._LeftToolboxes(["other"]))} if kind is OPENED else {}
 
 
 @pytest.fixture
@@ -87,13 +90,12 @@ async def test_session_that_is_served_here_waits_for_less(machine: WithoutState)
 async def test_user_is_served_once_a_state_that_was_slow_says_what_they_had_opened(machine: WithoutState) -> None:
     machine.has_been_away(RECALL_TIMEOUT / 2)
     assert machine.instance.is_arriving("ann")
-    reading = asyncio.create_task(
-        machine.instance._until_answered(lambda: machine.instance._read("ann"), RECALL_TIMEOUT)
-    )
+    arriving = asyncio.create_task(machine.instance.arrive("ann"))
     while machine.searches < 3:
         await asyncio.sleep(0)
     machine.link._note(None)
-    assert [list(found) for found in await reading] == [["opened"], ["task"], ["approval"]]
+    await arriving
+    assert machine.opened == ["other"] and "ann" in machine.instance.here
 
 
 async def test_user_who_arrives_in_an_outage_that_lasts_is_served_at_once(machine: WithoutState) -> None:
@@ -101,3 +103,15 @@ async def test_user_who_arrives_in_an_outage_that_lasts_is_served_at_once(machin
     assert not machine.instance.is_arriving("ann")
     await machine.instance.arrive("ann")
     assert "ann" not in machine.instance.here, "they arrive when it is back"
+
+
+async def test_user_who_has_waited_in_vain_does_not_wait_again(machine: WithoutState) -> None:
+    machine.has_been_away(RECALL_TIMEOUT)
+    await machine.instance.arrive("ann")
+    machine.has_been_away(0.0)
+    machine.searches = 0
+    await machine.instance.arrive("ann")
+    assert machine.searches == 3
+    machine.link._note(None)
+    await machine.instance.arrive("ann")
+    assert machine.opened == ["other"] and "ann" in machine.instance.here

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import tempfile
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
+from mcp_workbench.cluster.examination import ClusterReport, examine
 from mcp_workbench.cluster.seal import SEAL_FORMAT, Seal
 from mcp_workbench.cluster.state import ClusterState
-from mcp_workbench.engine.lasting_state import INSTANCE, SIGN_IN, STATE_KINDS, StateKind
-from tests.cluster.test_state import KEY, linked, state_server
+from mcp_workbench.engine.config.cluster_settings import ClusterConfig, KeyFileConfig
+from mcp_workbench.engine.lasting_state import (
+    INSTANCE,
+    NAMED_KEY,
+    SESSION,
+    SIGN_IN,
+    STATE_KINDS,
+    TASK,
+    StateKind,
+    StateUnavailable,
+)
+from tests.cluster.test_state import KEY, Instances, impatient, linked, running, state_server, until
 from tests.support.cluster_machines import StateServer, needs_state_server
 
 pytestmark = [pytest.mark.processes, needs_state_server]
+__all__ = ["impatient"]
 
 
 class Attacker:
@@ -187,3 +203,94 @@ async def test_mark_that_is_no_text_is_a_mark() -> None:
         await server.command("HSET", mark, "mark", b"\xff")
         lease = await state.claim(SIGN_IN, "alice", "server", 5.0)
         assert lease is not None and lease.left_mark and lease.value == b"value"
+
+
+KEYS = ("epoch", "key", "instance:*", "changes-*", "session:*", "task:*", "key:*", "lease:*", "mark:*")
+
+
+@pytest.mark.parametrize("name", KEYS)
+async def test_value_of_another_type_is_removed_and_holds_nothing_else_back(name: str) -> None:
+    async with running() as (server, instances):
+        one, other = await instances.start(), await instances.start()
+        seen: list[dict[str, bytes]] = []
+        other.follow(NAMED_KEY, seen.append)
+        one.keep(SESSION, "ann", "id", b"hers")
+        one.keep(TASK, "ann", "handle", b"hers")
+        one.keep(NAMED_KEY, "", "key", b"hers")
+        lease = await one.claim(SIGN_IN, "ann", "server", 5.0)
+        assert lease is not None and (name == "lease:*" or await lease.release())
+        await until(lambda: not one.waiting and seen[-1:] == [{"key": b"hers"}])
+        (key, *_) = await server.command("KEYS", f"mcp-workbench:*:{name}")
+        put = ("HSET", key, "field", "x") if await server.command("TYPE", key) == b"string" else ("SET", key, "x")
+        await server.command("DEL", key)
+        await server.command(*put)
+        found = await other.find(SESSION, "ann", "id"), await other.find_all(TASK, "ann")
+        expected = {"session:*": (None, {"handle": b"hers"}), "task:*": (b"hers", {})}
+        assert found == expected.get(name, (b"hers", {"handle": b"hers"}))
+        if name == "mark:*":
+            # Nobody knows whether a refresh token was sent.
+            with pytest.raises(StateUnavailable):
+                await other.claim(SIGN_IN, "ann", "server", 5.0)
+        one.keep(SESSION, "ben", "id", b"his")
+        one.keep(SESSION, "ann", "id", b"hers")
+        one.keep(TASK, "ann", "handle", b"hers")
+        one.keep(NAMED_KEY, "", "other", b"his")
+        # Whoever has made a key keeps it again: nobody does here.
+        keys = {"other": b"his"} if name == "key:*" else {"key": b"hers", "other": b"his"}
+        await until(lambda: not one.waiting and seen[-1] == keys)
+        assert await other.find(SESSION, "ben", "id") == b"his"
+        assert await other.find(SESSION, "ann", "id") == b"hers"
+        assert await other.find_all(TASK, "ann") == {"handle": b"hers"}
+        assert not one.link.outages and not other.link.outages
+
+
+# What no server says, as the answer to every command.
+NONSENSE = {
+    "a number": b":1\r\n",
+    "nothing": b"$-1\r\n",
+    "text": b"$3\r\nabc\r\n",
+    "a list": b"*2\r\n$1\r\na\r\n:7\r\n",
+    "an odd list": b"*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n",
+    "a deep list": b"*1\r\n" * 20_000 + b":1\r\n",
+    "a negative length": b"$-5\r\n",
+    "a number that is none": b":abc\r\n",
+    "another protocol": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "an error that is no text": b"-\xff\x1b[2J\r\n",
+    "a node that cannot be": b"-MOVED 1 :99999\r\n",
+}
+
+
+@pytest.mark.parametrize("scheme", ["valkey", "valkey+cluster"])
+@pytest.mark.parametrize("answer", NONSENSE)
+async def test_server_that_talks_nonsense_is_away_at_most(
+    answer: str, scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        with suppress(OSError):
+            while asked := await reader.read(65536):
+                writer.write(NONSENSE[answer] * (1 + asked.count(b"\n*")))
+                await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, AsyncExitStack() as stack:
+        url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        state = await Instances(url, stack).start()
+        state.follow(NAMED_KEY, lambda values: None)
+        state.keep(SESSION, "ann", "id", b"value")
+        assert (await examined(url)).problems
+        with suppress(StateUnavailable):
+            assert await state.find(SESSION, "ben", "id", is_patient=True) is None
+        with suppress(StateUnavailable):
+            assert await state.find_all(TASK, "ann", is_patient=True) == {}
+        with suppress(StateUnavailable):
+            assert await state.claim(SIGN_IN, "ann", "server", 1.0) is None
+        await until(lambda: state.link.outages)
+        assert state.link.problem is None or state.link.problem.isprintable()
+    assert "please report this" not in caplog.text
+
+
+async def examined(url: str) -> ClusterReport:
+    with tempfile.NamedTemporaryFile() as key:
+        key.write(base64.urlsafe_b64encode(KEY))
+        key.flush()
+        return await examine(ClusterConfig(state=url, key=KeyFileConfig(file=key.name)), "/", None)

@@ -98,6 +98,8 @@ class ClusterInstance:
         self._started_at = time.time()
         # Users who have arrived: asked for with every request.
         self.here: OrderedDict[str, None] = OrderedDict()
+        # Who has waited for the state in vain: they are not kept waiting again, whatever is wrong with it.
+        self._in_vain: set[str] = set()
         # Who has arrived at another instance since streams were looked at, and not here again.
         self._moved: set[str] = set()
         # By session, what was written last.
@@ -171,10 +173,17 @@ class ClusterInstance:
         """Read what other instances have left for a user."""
         gateway = self._gateway
         assert gateway is not None
+        is_patient = principal not in self._in_vain
         try:
-            opened, tasks, approved = await self._until_answered(lambda: self._read(principal), RECALL_TIMEOUT)
+            opened, tasks, approved = await self._until_answered(
+                lambda: self._read(principal, is_patient=is_patient), RECALL_TIMEOUT if is_patient else 0.0
+            )
         except StateUnavailable:
+            if len(self._in_vain) >= MAX_USERS_HERE:
+                self._in_vain.clear()
+            self._in_vain.add(principal)
             return
+        self._in_vain.discard(principal)
         views = gateway.router.views
         for left in opened.values():
             try:
@@ -194,10 +203,10 @@ class ClusterInstance:
             self.here.popitem(last=False)
         self.state.tell("arrived", principal.encode())
 
-    async def _read(self, principal: str) -> list[dict[str, bytes]]:
+    async def _read(self, principal: str, *, is_patient: bool) -> list[dict[str, bytes]]:
         """Raises `StateUnavailable`."""
         kinds = OPENED, TASK, APPROVAL
-        found = await asyncio.gather(*(self.state.find_all(kind, principal, is_patient=True) for kind in kinds))
+        found = await asyncio.gather(*(self.state.find_all(kind, principal, is_patient=is_patient) for kind in kinds))
         if (shared := self._shared_sign_ins()) is not None:
             # If it cannot be stored now, it is tried again.
             with contextlib.suppress(DownstreamError):

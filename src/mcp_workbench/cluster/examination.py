@@ -12,7 +12,7 @@ from msgspec.json import decode
 
 from mcp_workbench.cluster.seal import Seal, read_key
 from mcp_workbench.cluster.state import ClusterState
-from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
+from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink, printable
 from mcp_workbench.engine.config.cluster_settings import ClusterConfig
 from mcp_workbench.engine.lasting_state import INSTANCE
 
@@ -74,12 +74,16 @@ async def examine(config: ClusterConfig, folder: str, password: str | None) -> C
         )
         report.latency_seconds = link.latency
         # Within the round trip, wherever in it the server has looked at its clock.
-        theirs = int(clock[0]) + int(clock[1]) / 1e6
         middle = (before + time.time()) / 2
+        try:
+            theirs = int(clock[0]) + int(clock[1]) / 1e6
+        except (TypeError, ValueError, LookupError):
+            raise link.away() from None
         report.clock_difference_seconds = round(theirs - middle, 3)
         report.server = _server_of(about)
         report.is_own_key = state.is_own_key(mark)
-        report.used_bytes = int(memory.get("used_memory", 0)) if isinstance(memory, dict) else None
+        used = memory.get("used_memory", 0) if isinstance(memory, dict) else None
+        report.used_bytes = used if isinstance(used, int) else None
         for value in (await state.find_all(INSTANCE, "")).values():
             try:
                 report.instances.append(decode(value, type=InstanceFacts))
@@ -99,7 +103,7 @@ def _server_of(about: object) -> str | None:
     if not isinstance(about, dict):
         return None
     name = about.get("server_name") or "redis"
-    return f"{name} {about.get('valkey_version') or about.get('redis_version')}"
+    return printable(f"{name} {about.get('valkey_version') or about.get('redis_version')}")
 
 
 def _judged(report: ClusterReport) -> list[tuple[str, str]]:
@@ -114,6 +118,7 @@ def _judged(report: ClusterReport) -> list[tuple[str, str]]:
     if (report.latency_seconds or 0.0) > LATENCY_LIMIT:
         text = f"the state server takes {1000 * (report.latency_seconds or 0):.0f} ms to answer"
         found.append((text, "run it near the instances; after 200 ms it counts as away"))
-    if report.server is not None and int(report.server.split()[-1].partition(".")[0]) < MIN_STATE_SERVER_VERSION:
+    version = (report.server or "").rpartition(" ")[2].partition(".")[0]
+    if version.isdecimal() and int(version) < MIN_STATE_SERVER_VERSION:
         found.append((f"the state server is {report.server}", "Valkey 7.2 and Redis 7, or later, are supported"))
     return found

@@ -110,4 +110,9 @@ async def claim(
     milliseconds = int(seconds * 1000)
     command = ("EVAL", _CLAIM, 3, *place.keys, holder, milliseconds, place.field, place.lifetime)
     found, reply = await link.run([command, then])
-    return None if not found else Lease(link, place, holder, milliseconds, cipher, found), reply
+    if not found:
+        return None, reply
+    match found:
+        case [bytes(), bytes(), bytes() | None]:
+            return Lease(link, place, holder, milliseconds, cipher, found), reply
+    raise link.away()

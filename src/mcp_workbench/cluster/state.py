@@ -20,7 +20,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from mcp_workbench.cluster.lease import LeaseCipher, LeasedPlace, claim
 from mcp_workbench.cluster.seal import Expired, OtherVersion, OutOfDate, Seal, SealRefused
-from mcp_workbench.cluster.valkey_link import StateAway, ValkeyLink
+from mcp_workbench.cluster.valkey_link import OtherType, StateAway, ValkeyLink
 from mcp_workbench.engine.lasting_state import (
     INSTANCE,
     LastingState,
@@ -57,6 +57,8 @@ RENEWAL_INTERVAL: Final = 3600.0
 # SealRefused values that are logged each; further ones are counted.
 MAX_REFUSALS_LOGGED: Final = 20
 
+# KEYS: what was found. ARGV: the type that it should have.
+_CLEAR: Final = "if redis.call('TYPE', KEYS[1]).ok ~= ARGV[1] then redis.call('DEL', KEYS[1]) end"
 _CHANGED_TOPIC: Final = "changed"
 _Place = tuple[StateKind, str, str]
 
@@ -185,7 +187,10 @@ class ClusterState(LastingState):
             told += [(_CHANGED_TOPIC, name.encode()) for name in {kind.name for kind, *_ in batch if kind.is_common}]
             commands += [("PUBLISH", self._channel, self._notice(subject, body)) for subject, body in told]
             # A notice is not repeated: whoever was away reads what there is when they are back.
-            await self.link.run(commands)
+            try:
+                await self.link.run(commands)
+            except OtherType as error:
+                await self._clear(error)
             for place, value in batch.items():
                 if self._pending.get(place, b"") is value:
                     self._take(place)
@@ -234,8 +239,12 @@ class ClusterState(LastingState):
             return self._pending[place]
         hidden = self._seal.hidden(kind.name, principal, name)
         get = ("GET", f"{self._prefix}{kind.name}:{hidden}")
-        (found,) = await self.link.run([get], is_patient=is_patient)
-        if found is None:
+        try:
+            (found,) = await self.link.run([get], is_patient=is_patient)
+        except OtherType as error:
+            await self._clear(error)
+            return None
+        if not isinstance(found, bytes):
             return None
         try:
             return self._seal.open(kind.name, principal, hidden, found).value
@@ -245,15 +254,22 @@ class ClusterState(LastingState):
 
     async def find_all(self, kind: StateKind, principal: str, *, is_patient: bool = False) -> dict[str, bytes]:
         principal = self._owner(kind, principal)
-        (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))], is_patient=is_patient)
+        found: object = None
+        try:
+            (found,) = await self.link.run([("HGETALL", self._listed_at(kind, principal))], is_patient=is_patient)
+        except OtherType as error:
+            await self._clear(error)
         return await self._opened(kind, principal, found)
 
     async def _opened(self, kind: StateKind, principal: str, found: Any) -> dict[str, bytes]:
         key = self._listed_at(kind, principal)
-        pairs = list(found.items()) if isinstance(found, dict) else list(zip(found[::2], found[1::2], strict=True))
+        found = dict(zip(found[::2], found[1::2], strict=False)) if isinstance(found, list) else found
+        pairs = found.items() if isinstance(found, dict) else ()
         opened = []
         superfluous: list[bytes] = []
         for hidden, sealed in pairs:
+            if not (isinstance(hidden, bytes) and isinstance(sealed, bytes)):
+                continue
             # Whoever may write there can leave any bytes as a name, which must not keep us from reading the others.
             name = hidden.decode(errors="replace")
             try:
@@ -281,6 +297,19 @@ class ClusterState(LastingState):
                 else:
                     values[name] = value
         return values
+
+    async def _clear(self, error: OtherType) -> None:
+        """Remove what lies under the names of our values and is none, and write again what was to be written there."""
+        self.refused += len(error.commands)
+        if self.refused <= MAX_REFUSALS_LOGGED:
+            log.error("the cluster's state was changed: %s; it is removed", error)
+        again = [command for command in error.commands if command[0] in ("HSET", "SET")]
+        with contextlib.suppress(StateAway):
+            # Another instance may have written there since.
+            types = [
+                (command[1], "hash" if str(command[0]).startswith("H") else "string") for command in error.commands
+            ]
+            await self.link.run([*(("EVAL", _CLEAR, 1, key, type) for key, type in types), *again])
 
     def _refuse(self, kind: StateKind, error: SealRefused) -> None:
         if isinstance(error, OtherVersion):
@@ -364,7 +393,11 @@ class ClusterState(LastingState):
 
     async def _read_followed(self, kind: StateKind) -> None:
         # The count first: of a change in between, the next heartbeat finds a higher one.
-        count, found = await self.link.run([("GET", self._counter(kind)), ("HGETALL", self._listed_at(kind, ""))])
+        try:
+            count, found = await self.link.run([("GET", self._counter(kind)), ("HGETALL", self._listed_at(kind, ""))])
+        except OtherType as error:
+            await self._clear(error)
+            raise
         # At once: whatever happens from now on takes it away again, so that the kind is read anew.
         self._read_at[kind] = count
         try:
@@ -491,12 +524,21 @@ class ClusterState(LastingState):
         commands += [("GET", self.key_mark_at)]
         followed = list(self._followers)
         commands += [("MGET", *map(self._counter, followed))] if followed else []
-        _, _, epoch, *replies = await self.link.run(commands, is_probe=True)
+        try:
+            _, _, epoch, *replies = await self.link.run(commands, is_probe=True)
+        except OtherType as error:
+            await self._clear(error)
+            raise
+        key_mark, counts = replies[-2:] if followed else (replies[-1], None)
+        if not isinstance(epoch, bytes) or (
+            followed and not (isinstance(counts, list) and len(counts) == len(followed))
+        ):
+            raise self.link.away()
         has_lost_all = self._epoch not in (None, epoch)
         self._epoch = epoch
-        self._note_key(replies[-2 if followed else -1])
-        if followed:
-            self._note_counts(followed, replies[-1])
+        self._note_key(key_mark)
+        if counts is not None:
+            self._note_counts(followed, counts)
         if has_lost_all or was_away:
             # Whoever begins anew also counts anew, and may have got as far as the one before.
             self._read_at.clear()

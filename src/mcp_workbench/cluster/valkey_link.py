@@ -36,17 +36,29 @@ MAX_JOINED: Final = 200
 LOOP_LAG: Final = 0.1
 # A subscription without any message for this long is made again: our own heartbeat would have come back.
 SILENCE_LIMIT: Final = 5.0
+# Of what a server says of itself and of errors.
+MAX_SHOWN: Final = 200
 SENTINEL_SUFFIX: Final = "+sentinel"
 SENTINEL_PORT: Final = 26379
 # Nodes of a Valkey or Redis Cluster.
 CLUSTER_SUFFIX: Final = "+cluster"
 NODE_PORT: Final = 6379
+NONSENSE: Final = "it answers with something else than it was asked for"
 _LEFT: Final = "this instance has left the cluster"
 Argument = str | bytes | int
 
 
 class StateAway(StateUnavailable):
     """The state server cannot be used now; the message says why."""
+
+
+class OtherType(StateAway):
+    """Something else lies under the names of values. The server itself can be used."""
+
+    def __init__(self, commands: Sequence[tuple[Argument, ...]]) -> None:
+        """`commands`: those that found it. All others have been carried out."""
+        super().__init__("something else lies under the name of a value")
+        self.commands = commands
 
 
 class _Node(NamedTuple):
@@ -157,8 +169,8 @@ class ValkeyLink:
     async def run(
         self, commands: Sequence[tuple[Argument, ...]], *, is_probe: bool = False, is_patient: bool = False
     ) -> list[Any]:
-        """Run these in one round trip and return their replies. `is_probe`: also while the server is away;
-        `is_patient`: then as well, and for longer. Raises `StateAway`."""
+        """Run these in one round trip and return their replies, which are what the server likes. `is_probe`: also while
+        it is away; `is_patient`: then as well, and for longer. Raises `StateAway`."""
         if self.problem is not None and not (is_probe or is_patient):
             raise StateAway(self.problem)
         lane = self._patient_lane if is_patient else self._lane
@@ -180,15 +192,18 @@ class ValkeyLink:
                 await self._wait(asked, lane)
             if asked.failure is not None:
                 raise asked.failure
-        except (OSError, TimeoutError, _errors()) as error:
+        except StateAway:
+            # We have left.
+            raise
+        except Exception as error:
             _raise_if_cancelled()
-            problem = _why(error)
-            self._note(problem)
-            raise StateAway(problem) from None
+            raise self.away(_why(error)) from None
         _raise_if_cancelled()
         if not is_patient or time.monotonic() - began < STATE_TIMEOUT:
             # After a late reply to a patient caller, it would be away again for the next other one.
             self._note(None)
+        if misplaced := [each for each, reply in zip(commands, asked.replies, strict=True) if _is_of_other_type(reply)]:
+            raise OtherType(misplaced)
         return asked.replies
 
     async def _wait(self, asked: _Asked, lane: _Lane) -> None:
@@ -231,7 +246,8 @@ class ValkeyLink:
         for asked in joined:
             own, replies = replies[: len(asked.commands)], replies[len(asked.commands) :]
             # Full, read-only, or not for us: what was to be written is not.
-            asked.failure = next((each for each in own if isinstance(each, Exception)), None)
+            failures = (each for each in own if isinstance(each, Exception) and not _is_of_other_type(each))
+            asked.failure = next(failures, None)
             asked.replies = own
             asked.done.set()
 
@@ -255,6 +271,11 @@ class ValkeyLink:
             self._is_back.set()
             log.info("the cluster's state at %s is back", self.address)
 
+    def away(self, problem: str = NONSENSE) -> StateAway:
+        """To be raised: the server cannot be used now."""
+        self._note(problem)
+        return StateAway(problem)
+
     async def messages(self, channel: str) -> AsyncIterator[bytes]:
         """What is published on a channel, until the subscription breaks."""
         async with self._listening.pubsub(ignore_subscribe_messages=True) as subscription:
@@ -268,8 +289,10 @@ class ValkeyLink:
                     _raise_if_cancelled()
                     if message is not None:
                         silent_since = time.monotonic()
-                        yield message["data"]
-            except (OSError, TimeoutError, _errors()):
+                        if isinstance(message["data"], bytes):
+                            yield message["data"]
+            except Exception:
+                # Also what the library does not expect of a server: heartbeats tell what is wrong with it.
                 _raise_if_cancelled()
 
     async def close(self) -> None:
@@ -308,20 +331,33 @@ def _errors() -> type[Exception]:
     return cast("type[Exception]", ValkeyError)
 
 
+def _is_of_other_type(reply: object) -> bool:
+    """Whether a key holds another type than this command is for: that of one key says nothing about the others."""
+    return isinstance(reply, Exception) and str(reply).startswith("WRONGTYPE")
+
+
 def _owner(failure: Exception | None, asked: _Node) -> _Node | None:
     """Which node has the keys, if this one says that it has not: `MOVED 866 10.0.0.2:6379`."""
     words = str(failure).split()
     if len(words) != 3 or words[0] != "MOVED":
         return None
     host, _, port = words[2].rpartition(":")
-    return _Node(host or asked.host, int(port)) if port.isdecimal() else None
+    return _Node(host or asked.host, int(port)) if port.isdecimal() and int(port) < 2**16 else None
 
 
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError) or type(error).__name__ == "TimeoutError":
         return f"no answer within {STATE_TIMEOUT * 1000:.0f} ms"
+    if not isinstance(error, (OSError, _errors())):
+        # The library does not expect it of a server.
+        return NONSENSE
     # The library's own messages end with the address, which we say ourselves.
-    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    return printable((str(error) or type(error).__name__).splitlines()[0].rstrip("."))
+
+
+def printable(text: str) -> str:
+    """What a server says, for logs and terminals."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[:MAX_SHOWN])
 
 
 def _is_encrypted(url: str) -> bool:
