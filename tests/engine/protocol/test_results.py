@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from mcp_workbench.engine.protocol import results
+from mcp_workbench.engine.protocol import constants, results
 from mcp_workbench.engine.protocol.results import (
     COMPLETE_TYPE,
     is_ordinary,
@@ -20,6 +20,7 @@ from mcp_workbench.engine.protocol.results import (
     type_and_spelling,
 )
 from mcp_workbench.engine.protocol.revisions import Era, newest
+from tests.support.client import Json
 
 objects = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.lists(st.none(), max_size=2))
 
@@ -111,6 +112,135 @@ def test_a_member_is_found_wherever_it_lies_in_a_result() -> None:
         assert results.may_mention(data, "resultType") and not results.may_mention(data, "inputRequests")
     assert not results.may_mention(b" " * 1000, "resultType")
     assert results.may_mention(b" " * 61 + rb"\u0041" + b" " * 200, "resultType"), "however it is spelt"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (b'{"content":[]}', (None, False)),
+        (b'{"content":["\\"resultType\\""]}', (None, False)),
+        (b'{"resultType":"task"}', ("task", False)),
+        (rb'{"result\u0054ype":"task"}', ("task", True)),
+        (rb'{"content":["\u0041"]}', (None, True)),
+        (b'{"resultType":"task', (None, False)),
+        (b'{"resultType":"input_required",', ("input_required", False)),
+        (rb'{"result\u0054ype":"task', ("input_required", True)),
+    ],
+)
+def test_type_is_read_however_it_is_spelt(written: bytes, expected: tuple[str | None, bool]) -> None:
+    """What cannot be read counts as a question if a client might read it as one."""
+    assert type_and_spelling(written) == expected
+
+
+# ── the server's identity, and how long a result is valid ──
+
+INFO = b'{"name":"s"}'
+OWN = {constants.SERVER_INFO: {"name": "s"}}
+
+
+def with_info(written: bytes, method: str = "tools/call") -> bytes:
+    kind, is_escaped = type_and_spelling(written)
+    return b"".join(modern_parts(written, kind, method, INFO, is_escaped=is_escaped))
+
+
+@pytest.mark.parametrize(
+    ("written", "meta"),
+    [
+        (b'{"content":[]}', OWN),
+        (b'{"content":["_meta"]}', OWN),
+        (b'{"content":[{"_meta":{"a":1}}]}', OWN),
+        (b'{"content":[],"_meta":{"a":1,"b":2}}', {"a": 1, "b": 2, **OWN}),
+        (rb'{"content":[],"\u005fmeta":{"a":1}}', {"a": 1, **OWN}),
+        (b'{"_meta":{"%b":{"name":"its own"}}}' % constants.SERVER_INFO.encode(), None),
+        (b'{"_meta":5}', None),
+    ],
+)
+def test_a_result_has_one_meta_with_the_server_and_what_it_says_itself(
+    written: bytes, meta: dict[str, Any] | None
+) -> None:
+    shown = with_info(written)
+    members = json.loads(shown, object_pairs_hook=lambda pairs: pairs)
+    assert [name for name, _ in members].count("_meta") == 1
+    before = json.loads(written)
+    assert json.loads(shown) == {"resultType": "complete", **before, "_meta": before["_meta"] if meta is None else meta}
+
+
+def test_a_result_that_cannot_be_read_gets_no_member_that_it_may_have() -> None:
+    cut = b'{"_meta":{},"ttlMs":7,"a":'
+    assert with_info(cut, "resources/read") == b'{"resultType":"complete","cacheScope":"private",' + cut[1:]
+
+
+@pytest.mark.parametrize(
+    ("method", "written", "added"),
+    [
+        ("tools/call", b'{"a":1}', {}),
+        ("resources/read", b'{"a":1}', {"ttlMs": 0, "cacheScope": "private"}),
+        ("skills/get", b'{"a":1}', {"ttlMs": 0, "cacheScope": "private"}),
+        ("resources/read", b'{"ttlMs":7}', {"cacheScope": "private"}),
+        ("resources/read", b'{"cacheScope":"public","ttlMs":7}', {}),
+        ("resources/read", rb'{"\u0074tlMs":7}', {"cacheScope": "private"}),
+        ("resources/read", b'{"contents":[{"ttlMs":7}]}', {"ttlMs": 0, "cacheScope": "private"}),
+    ],
+)
+def test_what_may_be_kept_is_not_to_be_unless_the_server_says_so(
+    method: str, written: bytes, added: dict[str, Any]
+) -> None:
+    kind, is_escaped = type_and_spelling(written)
+    shown = b"".join(modern_parts(written, kind, method, None, is_escaped=is_escaped))
+    assert json.loads(shown) == {"resultType": "complete", **added, **json.loads(written)}
+    assert shown.endswith(written[1:])
+
+
+# ── for clients of an older revision ──
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ({"resultType": "complete", "content": [1]}, {"content": [1]}),
+        ({"content": [1], "ttlMs": 7, "cacheScope": "public"}, {"content": [1]}),
+        ({"content": [], "_meta": {"a": 1, **OWN}}, {"content": [], "_meta": {"a": 1}}),
+        ({"content": [], "_meta": OWN}, {"content": []}),
+        ({"content": [], "_meta": {"a": 1}}, {"content": [], "_meta": {"a": 1}}),
+        ({"content": [], "_meta": {}}, {"content": [], "_meta": {}}),
+        ({"content": [{"resultType": "complete", "ttlMs": 1}]}, {"content": [{"resultType": "complete", "ttlMs": 1}]}),
+        ({"resultType": "task", "taskId": "t", "ttlMs": 7}, {"resultType": "task", "taskId": "t", "ttlMs": 7}),
+        # What cannot be understood is passed on.
+        ({"resultType": "complete", "_meta": 5}, {"resultType": "complete", "_meta": 5}),
+    ],
+)
+def test_members_of_a_later_revision_are_taken_out(written: dict[str, Any], shown: dict[str, Any]) -> None:
+    given = json.dumps(written).encode()
+    found = bytes(results.legacy_result(given))
+    assert json.loads(found) == shown
+    if written == shown and "ttlMs" not in str(written):
+        assert found == given
+
+
+# ── errors ──
+
+
+@pytest.mark.parametrize(("data", "kept"), [({"elicitations": [1]}, {"elicitations": [1]}), ("text", {}), (None, {})])
+def test_a_page_to_visit_is_a_missing_capability_for_clients_that_are_asked_in_results(data: Any, kept: Any) -> None:
+    error = {"code": -32042, "message": "m", **({} if data is None else {"data": data})}
+    written = json.dumps(error).encode()
+    shown = json.loads(bytes(results.error_for_client(written, "tools/call", newest("modern"))))
+    required: Json = {"elicitation": {"url": {}}}
+    assert shown == {"code": -32021, "message": "m", "data": {**kept, "requiredCapabilities": required}}
+    assert results.error_for_client(written, "tools/call", newest("legacy")) == written
+
+
+@pytest.mark.parametrize(
+    ("written", "era"),
+    [
+        (b'{"code": -32002,  "message":"m"}', "legacy"),
+        (b'{"code":-32602, "data":{"uri":"a:b"},"message":"m"}', "modern"),
+        (b'{"code":-32602, "data":"uri","message":"m"}', "legacy"),
+        (b'{"code":-32603, "message":"m"}', "modern"),
+    ],
+)
+def test_an_error_that_is_right_already_is_passed_on_as_it_is(written: bytes, era: Era) -> None:
+    assert results.error_for_client(written, "resources/read", newest(era)) is written
 
 
 @pytest.mark.parametrize("method", ["resources/read", "tools/call"])

@@ -105,11 +105,10 @@ def modern_parts(
     written = memoryview(result)
     if kind is not None or bytes(written[:1]) != b"{":
         return (written,)
-    has_meta = server_info is not None and _has_member(result, "_meta", is_escaped)
-    if has_meta and server_info is not None:
+    if server_info is not None and _has_member(result, "_meta", is_escaped):
         result = _with_server_info(result, server_info)
-        written = memoryview(result)
-    head = _head(b"" if server_info is None or has_meta else bytes(server_info))
+        written, server_info = memoryview(result), None
+    head = _head(b"" if server_info is None else bytes(server_info))
     if method in CACHEABLE:
         # We do not know how long the result is valid, and it may be private to one user.
         absent = (hint for name, hint in _NOT_CACHED.items() if not _has_member(result, name, is_escaped))
