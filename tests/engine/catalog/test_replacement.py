@@ -94,9 +94,11 @@ def test_a_server_whose_env_file_has_changed_is_another_one(tmp_path: Path) -> N
     assert difference.servers == Changes(changed=(("ops", "logs"),), untouched=(("dev", "git"),))
 
 
-def test_a_server_that_becomes_everyones_is_another_one() -> None:
-    boxes = {"dev": {"git": GIT}, "ops": {"logs": {**LOGS, "share": "everyone"}}}
-    for before, after in ((BEFORE, boxes), (boxes, BEFORE)):
+@pytest.mark.parametrize("others", [{}, {"cwd": "/"}, {"ask": False, "cwd": "/"}])
+def test_a_server_that_becomes_everyones_is_another_one(others: dict[str, Any]) -> None:
+    """State of one user must not reach others."""
+    own, everyones = ({**BEFORE, "ops": {"logs": {**LOGS, **others, **more}}} for more in ({}, {"share": "everyone"}))
+    for before, after in ((own, everyones), (everyones, own)):
         assert compare(config(before), config(after)).servers.changed == (("ops", "logs"),)
 
 
@@ -104,6 +106,18 @@ def test_a_server_that_gets_the_variable_it_lacked_is_another_one() -> None:
     boxes = {"ops": {"logs": {**LOGS, "args": ["${KEY}"]}}}
     difference = compare(config(boxes), config(boxes, {"KEY": "there"}))
     assert difference.servers.changed == (("ops", "logs"),)
+
+
+def test_a_server_that_was_never_started_is_another_one_with_any_change() -> None:
+    """Also where the variable says nothing of which server it is."""
+
+    def logs(*filters: str, timeout: float = 5) -> dict[str, Any]:
+        return {"ops": {"logs": {**LOGS, "toolFilters": filters, "timeout": timeout}}}
+
+    lacking, there = config(logs("${KEY}")), config(logs("${KEY}"), {"KEY": "there"})
+    still_lacking = config(logs("${KEY}", timeout=7))
+    for before, after in ((lacking, there), (there, lacking), (lacking, still_lacking)):
+        assert compare(before, after).servers.changed == (("ops", "logs"),)
 
 
 def test_server_names_with_slashes_are_distinguished() -> None:
@@ -137,6 +151,7 @@ def test_unchanged_server_keeps_its_entry_with_everything_known_of_it() -> None:
     assert list(logs.tools) == ["tail"]
     assert told == [(logs, frozenset({"tools"}))]
     assert catalog.toolboxes["dev"]["files"] is not files
+    assert catalog.toolboxes["dev"]["files"].label == "dev/files"
     assert files.ended is not None and files.ended.message == CHANGED_IN_CONFIG
 
 

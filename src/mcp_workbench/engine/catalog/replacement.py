@@ -7,7 +7,7 @@ variable or address is a different server under the same name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from msgspec import Struct
@@ -74,7 +74,7 @@ _NO_SETTINGS = frozenset("path toolboxes modified_at secrets disabled ignored_ke
 def compare(before: WorkbenchConfig, after: WorkbenchConfig) -> Difference:
     fields = (name for name in before.__struct_fields__ if name not in _NO_SETTINGS)
     return Difference(
-        _compared(_servers(before), _servers(after)),
+        _compared(_servers(before), _servers(after), _is_same_server),
         _compared(before.toolboxes, after.toolboxes),
         tuple(name for name in fields if getattr(before, name) != getattr(after, name)),
     )
@@ -108,10 +108,12 @@ def _servers(config: WorkbenchConfig) -> dict[ServerPlace, ServerConfig]:
     return {(box.name, name): server for box in config.toolboxes.values() for name, server in box.servers.items()}
 
 
-def _compared(before: Mapping[Name, Value], after: Mapping[Name, Value]) -> Changes[Name]:
+def _compared(
+    before: Mapping[Name, Value], after: Mapping[Name, Value], is_adjusted: Callable[[Value, Value], bool] | None = None
+) -> Changes[Name]:
     both = [name for name in after if name in before]
     differing = {name for name in both if before[name] != after[name]}
-    adjusted = {name for name in differing if _is_same_server(before[name], after[name])}
+    adjusted = {name for name in differing if is_adjusted is not None and is_adjusted(before[name], after[name])}
     return Changes(
         added=tuple(name for name in after if name not in before),
         removed=tuple(name for name in before if name not in after),
@@ -121,14 +123,14 @@ def _compared(before: Mapping[Name, Value], after: Mapping[Name, Value]) -> Chan
     )
 
 
-def _is_same_server(before: ServerConfig | ToolboxConfig, after: ServerConfig | ToolboxConfig) -> bool:
-    if not isinstance(before, ServerConfig) or not isinstance(after, ServerConfig):
-        return False
-    if before.env_file_times != after.env_file_times:
+def _is_same_server(before: ServerConfig, after: ServerConfig) -> bool:
+    return (
         # Its files are read when it starts, so only a restart picks up changes.
-        return False
-    if (before.share == "everyone") != (after.share == "everyone"):
+        before.env_file_times == after.env_file_times
         # State of one user must not reach others.
-        return False
-    # A server with a missing variable was never started, and its identity depends on that variable.
-    return not before.unresolved and not after.unresolved and identity_of(before) == identity_of(after)
+        and (before.share == "everyone") == (after.share == "everyone")
+        # A server with a missing variable was never started.
+        and not before.unresolved
+        and not after.unresolved
+        and identity_of(before) == identity_of(after)
+    )
