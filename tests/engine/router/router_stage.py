@@ -175,6 +175,8 @@ class Connection:
 class Pool:
     def __init__(self) -> None:
         self.by_entry: dict[Entry, Connection] = {}
+        # What the router looks into before it asks: nothing is known, so it always asks.
+        self.found: dict[tuple[Entry, Caller], Connection] = {}
         self.alone: list[Entry] = []
         self.levels: list[str] = []
 
