@@ -49,8 +49,8 @@ MAX_ROWS: Final = 2000
 MAX_ITEMS: Final = 500
 # Remembered descriptions of calls, each with its row. The router remembers as many.
 MAX_ORIGINS: Final = 1024
-# Of what a row has not counted yet, three for each call: 24 KB at most, and nothing once a bucket of the day is over.
-MAX_FRESH: Final = 1500
+# Calls that a row has not counted yet: 35 KB at most, and none once a bucket of the day is over.
+MAX_FRESH: Final = 250
 # Of the reason why a call failed: a line of a wide terminal.
 MAX_REASON: Final = 300
 # Everything beyond these bounds is counted together under this name, as OpenTelemetry does.
@@ -90,10 +90,9 @@ class Histogram:
             self.longest = seconds
 
     def observe_all(self, durations: list[float]) -> None:
-        """The same for many at a time, which takes a fraction of finding the bucket of each."""
+        """The same for many at a time, the shortest first, which takes a fraction of finding the bucket of each."""
         if not durations:
             return
-        durations.sort()
         below = 0
         for index, bound in enumerate(BUCKET_BOUNDS):
             within = bisect_right(durations, bound, below)
@@ -167,18 +166,19 @@ class ItemFigures:
         self._bytes_out = 0
         self._ends: dict[CallEnd, EndFigures] = {"ok": EndFigures()}
         # Of calls that ended well and were sent as they arrived, as nearly all: for each its duration, its bytes to the
-        # server and those to the client. A call only adds them here; they are counted with many others (`settle`).
-        self.fresh: list[float] = []
+        # server without the closing brace, and those to the client. A call only adds them here; they are counted with many others (`settle`).
+        self.fresh: list[tuple[float, int, int]] = []
         # By end, what the ring of the day has of them.
         self.noted: dict[CallEnd, list[int]] = {}
 
     def settle(self) -> None:
         """Count what was only added until now."""
         if self.fresh:
-            self._ends["ok"].at_once.observe_all(self.fresh[::3])
-            self._bytes_in += int(sum(self.fresh[1::3]))
-            self._bytes_out += int(sum(self.fresh[2::3]))
+            durations, sent, received = zip(*self.fresh, strict=True)
             self.fresh.clear()
+            self._ends["ok"].at_once.observe_all(sorted(durations))
+            self._bytes_in += sum(sent) + len(sent)
+            self._bytes_out += sum(received)
 
     @property
     def ends(self) -> dict[CallEnd, EndFigures]:
@@ -298,9 +298,9 @@ class CallFigures:
         self._rows: dict[tuple[str, str, str, str], ItemFigures] = {}
         self._items: dict[Label, int] = {}
         self._row_of: dict[GuardedRequest, ItemFigures] = {}
-        # The same for calls that nobody describes, by server, item and the method as it is written to the server, which
-        # is one object for all calls of tools: to hash and compare what the client wrote would take longer.
-        self._row_at: dict[tuple[CountedServer, str, bytes], ItemFigures] = {}
+        # The same for calls that nobody describes, by the method as it is written to the server, which is one object for
+        # all calls of tools, by server and by item: three look-ups take less than to make a key of the three.
+        self._row_at: dict[bytes, dict[CountedServer, dict[str, ItemFigures]]] = {}
         self._running: set[AnyPassage] = set()
         # Whether somebody listens.
         self.is_watched = False
@@ -470,7 +470,7 @@ class CallFigures:
         row = self._row_of.get(origin) or self._find_row(origin)
         if kind == "result" and passage.sent is None and passage.reached is None and not passage.failure:
             fresh = row.fresh
-            fresh += (ended - passage.arrived, len(passage.body) + 1, size)
+            fresh.append((ended - passage.arrived, len(passage.body), size))
             if len(fresh) >= MAX_FRESH:
                 row.settle()
             if not self._listeners and not self._records and not self._collectors:
@@ -484,21 +484,23 @@ class CallFigures:
     def counts_result(self, call: CountedCall, payload: tuple[Part, ...]) -> bool:
         """Nearly every call of those who only count ends here, so everything is inlined. It is counted the long way
         unless it is an ordinary result of what was called before, and nobody listens."""
-        route, last, ended = call.route, payload[-1], monotonic()
+        route, ended = call.route, monotonic()
         target, arrived = route.decision, route.arrived
         if target is None or arrived is None or ended >= self._quiet_until:
             return False
-        row = self._row_at.get((target.entry, target.item, target.method))
-        if row is None:
+        try:
+            row = self._row_at[target.method][target.entry][target.item]
+        except KeyError:
             return False
-        size = len(last)
         # What comes before the last part is ours.
+        first, last = payload[0], payload[-1]
+        size = len(last)
         if not call.is_success and (size > MAX_SEARCHED_ANSWER_BYTES or find_failure(last) is not None):
             return False
-        if len(payload) > 1:
-            size += len(payload[0])
+        if first is not last:
+            size += len(first)
         fresh = row.fresh
-        fresh += (ended - arrived, len(target.body) + 1, size)
+        fresh.append((ended - arrived, len(target.body), size))
         if len(fresh) >= MAX_FRESH:
             row.settle()
         if self._collectors:
@@ -524,10 +526,10 @@ class CallFigures:
         ended = monotonic()
         if ended >= self._turn_at:
             self._turn(ended)
-        key = (passage.entry, passage.item, encode(passage.method))
-        row = self._row_at.get(key)
+        rows = self._row_at.setdefault(encode(passage.method), {}).setdefault(passage.entry, {})
+        row = rows.get(passage.item)
         if row is None:
-            row = self._row_at[key] = self._find_row(passage.origin)
+            row = rows[passage.item] = self._find_row(passage.origin)
         size = sum(map(len, payload))
         is_tool_error = kind == "result" and not passage.is_success and tool_failed(payload, size)
         end: CallEnd = passage.failure or ("tool_error" if is_tool_error else _END_OF[kind])
