@@ -39,10 +39,15 @@ from bench.machine import describe_machine, doubt
 from bench.report import json_report, markdown_report, text_report, write_section
 from bench.sandboxes import left_out, sandbox_bwrap, sandbox_start
 from bench.seeing import (
+    counting_cpu,
+    everything_cpu,
     everything_instructions,
+    http_counting_cpu,
     page_instructions,
     scrape_instructions,
+    top_cpu,
     top_instructions,
+    tracing_cpu,
     tracing_instructions,
 )
 from bench.shared import shared_in_flight, shared_memory, shared_sequential, shared_start_up
@@ -53,6 +58,7 @@ STDIO_NAMES = ("sequential", "in-flight", "start-up", "memory", "per-tool", "lar
 SHARED_NAMES = ("shared", "shared-in-flight", "shared-start-up", "shared-memory")
 HTTP_NAMES = ("http-stdio", "http-http", "http-in-flight", "http-guarded", "http-sessions", "http-idle")
 AUDIT_NAMES = ("audit", "audit-in-flight")
+SEEING_NAMES = ("counting-cpu", "http-counting-cpu", "top-cpu", "tracing-cpu", "everything-cpu")
 # Only where valgrind is installed.
 COUNTED_NAMES = (
     *("instructions", "http-instructions", "guarded-instructions", "audit-instructions"),
@@ -61,7 +67,7 @@ COUNTED_NAMES = (
     "cluster-instructions",
 )
 SANDBOX_NAMES = ("sandbox-start", "sandbox-bwrap")
-NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *SANDBOX_NAMES, *HTTP_NAMES, *COUNTED_NAMES)
+NAMES = (*STDIO_NAMES, *AUDIT_NAMES, *SHARED_NAMES, *SANDBOX_NAMES, *HTTP_NAMES, *SEEING_NAMES, *COUNTED_NAMES)
 YARDSTICK_PACKAGES = ("uvloop", "orjson")
 
 
@@ -172,6 +178,11 @@ def _measurements(options: argparse.Namespace, folder: Path, effort: Effort) -> 
         "http-sessions": lambda: http_sessions(folder),
         "http-guarded": lambda: http_guarded(folder, effort),
         "http-idle": lambda: http_idle(folder),
+        "counting-cpu": lambda: counting_cpu(folder, effort),
+        "http-counting-cpu": lambda: http_counting_cpu(folder, effort),
+        "top-cpu": lambda: top_cpu(folder, effort),
+        "tracing-cpu": lambda: tracing_cpu(folder, effort),
+        "everything-cpu": lambda: everything_cpu(folder, effort),
         "instructions": lambda: stdio_instructions(folder),
         "http-instructions": lambda: http_instructions(folder),
         "guarded-instructions": lambda: guarded_instructions(folder),

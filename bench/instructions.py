@@ -14,8 +14,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -78,6 +78,15 @@ Run = Callable[[tuple[str, ...], Path, int, float], float]
 Between = tuple[int, Callable[[], object]]
 # Looks at the process with this id, in this folder.
 Looker = Callable[[int, Path], AbstractContextManager[Between | None]]
+
+
+class Ready(NamedTuple):
+    """A workbench that takes calls, and one of them."""
+
+    caller: Caller
+    pid: int
+    call: Call
+    between: Between | None
 
 
 class Counted(NamedTuple):
@@ -254,14 +263,29 @@ def stdio_workbench(
     """`traces`: the address of a collector, and the part of calls that is traced."""
 
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
-        config = write_config(folder, in_toolbox=True, audit=is_audited, metrics=is_counting, traces=traces)
-        command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
-        with StdioCaller(command, environment=environment(folder)) as caller:
-            caller.initialize()
-            with looker(caller.pid, folder) as between:
-                return make_calls(caller, caller.pid, use_tool(), calls, least_seconds, between, in_flight=in_flight)
+        options = {"is_audited": is_audited, "is_counting": is_counting}
+        with ready_stdio(folder, prefix, **options, traces=traces, looker=looker) as ready:
+            return make_calls(*ready[:3], calls, least_seconds, ready.between, in_flight=in_flight)
 
     return run
+
+
+@contextmanager
+def ready_stdio(
+    folder: Path,
+    prefix: tuple[str, ...] = (),
+    *,
+    is_audited: bool = False,
+    is_counting: bool = False,
+    traces: tuple[str, float] | None = None,
+    looker: Looker = nobody,
+) -> Iterator[Ready]:
+    config = write_config(folder, in_toolbox=True, audit=is_audited, metrics=is_counting, traces=traces)
+    command = (*prefix, sys.executable, "-m", "mcp_workbench", "serve", "--config", str(config))
+    with StdioCaller(command, environment=environment(folder)) as caller:
+        caller.initialize()
+        with looker(caller.pid, folder) as between:
+            yield Ready(caller, caller.pid, use_tool(), between)
 
 
 def http_forwarder(*, modern: bool = True) -> Run:
@@ -367,19 +391,25 @@ def make_calls(
     caller.latencies(call, WARM_UP_CALLS)
     _settle(pid)
     start = time.monotonic()
-    if between is not None:
-        for _ in range(calls // between[0]):
-            caller.latencies(call, between[0])
-            between[1]()
-        if rest := calls % between[0]:
-            caller.latencies(call, rest)
-    elif in_flight == 1:
-        caller.latencies(call, calls)
+    if in_flight == 1:
+        make_some(caller, call, calls, between)
     else:
         caller.calls_per_second(call, calls, in_flight)
     lasted = time.monotonic() - start
     time.sleep(max(0.0, least_seconds - lasted))
     return lasted
+
+
+def make_some(caller: Caller, call: Call, calls: int, between: Between | None) -> None:
+    """One after another, with what is done between them."""
+    if between is None:
+        caller.latencies(call, calls)
+        return
+    for _ in range(calls // between[0]):
+        caller.latencies(call, between[0])
+        between[1]()
+    if rest := calls % between[0]:
+        caller.latencies(call, rest)
 
 
 def _settle(pid: int) -> None:

@@ -1,5 +1,6 @@
 """What it costs to look at a workbench: `top`, a page that is open, with and without what it keeps of calls, a
-Prometheus that asks for figures, traces, and all of that together. In instructions of a call, counted by valgrind.
+Prometheus that asks for figures, traces, and all of that together. In instructions of a call, counted by valgrind, and
+in CPU time, with what the kernel does for a call.
 
 Owns who looks. Knows nothing about how instructions are counted (`instructions`).
 """
@@ -13,21 +14,26 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from bench.calls import Effort
 from bench.client import BenchError
-from bench.findings import COUNTING, UNCOUNTED, WORKBENCH, Finding
+from bench.findings import COUNTING, UNCOUNTED, WORKBENCH, Finding, Verdict, share_in_rounds, values_of
 from bench.http_client import HttpCaller
+from bench.http_sessions import processor_seconds
 from bench.http_subjects import Listener, make_key
 from bench.instructions import (
+    COUNTING_TIMES,
     UNCOUNTING,
     VALGRIND_START_DEADLINE,
     Between,
+    Ready,
     Run,
     compared,
     count,
@@ -35,6 +41,8 @@ from bench.instructions import (
     flat_call,
     http_command,
     make_calls,
+    make_some,
+    ready_stdio,
     stdio_workbench,
     with_script,
     write_config,
@@ -57,9 +65,13 @@ TOPPED: Final = f"the same, shown by `top` after every {CALLS_PER_LOOK:,} calls"
 TRACED_PART: Final = 0.1
 EVERYTHING: Final = "the same with metrics, a tenth of calls traced, and an open page that keeps content"
 SOCKET_INTERVAL: Final = 0.1
+ROUNDS_OF_A_PAIR: Final = 5
+# A round lasts longer than the second after which an open page looks at everything.
+SEQUENCES_OF_A_ROUND: Final = 4
 _KEY_OF_PAGE: Final = re.compile(rb'name="page-key" content="([^"]+)"')
 
 Looking = Callable[[str, str], AbstractContextManager[Callable[[], None]]]
+Opening = Callable[[Path], AbstractContextManager[Ready]]
 
 
 def top_instructions(folder: Path) -> Finding:
@@ -109,6 +121,81 @@ def tracing_instructions(folder: Path) -> Finding:
     return compared("tracing-instructions", title, counted, "10 % traced, against counting alone", TRACED_TIMES)
 
 
+# ── the same in CPU time ──
+
+
+def counting_cpu(folder: Path, effort: Effort) -> Finding:
+    """With the kernel's part of a call, which counting does not touch."""
+    openings: dict[str, Opening] = {WORKBENCH: ready_stdio, COUNTING: partial(ready_stdio, is_counting=True)}
+    return _timed("counting-cpu", "CPU time of a call that is counted", openings, COUNTING_TIMES, folder, effort)
+
+
+def http_counting_cpu(folder: Path, effort: Effort) -> Finding:
+    openings: dict[str, Opening] = {UNCOUNTED: partial(_ready_http, is_counting=False), KEYED: _ready_http}
+    title = "CPU time of a call over HTTP that is counted"
+    return _timed("http-counting-cpu", title, openings, COUNTING_TIMES, folder, effort)
+
+
+def top_cpu(folder: Path, effort: Effort) -> Finding:
+    openings: dict[str, Opening] = {WORKBENCH: ready_stdio, TOPPED: partial(ready_stdio, looker=_top)}
+    title = f"CPU time of a call while `top` runs, with one look in {CALLS_PER_LOOK:,} calls"
+    return _timed("top-cpu", title, openings, SEEN_TIMES, folder, effort)
+
+
+def tracing_cpu(folder: Path, effort: Effort) -> Finding:
+    with _collector() as address:
+        counted = partial(ready_stdio, is_counting=True)
+        traced = partial(ready_stdio, is_counting=True, traces=(address, TRACED_PART))
+        openings = {COUNTING: counted, f"the same, {TRACED_PART:.0%} of calls traced": traced}
+        return _timed("tracing-cpu", "CPU time of a call with traces", openings, TRACED_TIMES, folder, effort)
+
+
+def everything_cpu(folder: Path, effort: Effort) -> Finding:
+    with _collector() as address:
+        everything = partial(_ready_http, looking=_open_page, metrics=True, traces=(address, TRACED_PART))
+        openings = {f"{UNCOUNTED}, with a key": partial(_ready_http, is_counting=False), EVERYTHING: everything}
+        title = "CPU time of a call while everything is shown"
+        return _timed("everything-cpu", title, openings, SEEN_TIMES, folder, effort)
+
+
+def _timed(
+    name: str, title: str, openings: Mapping[str, Opening], bound: float, folder: Path, effort: Effort
+) -> Finding:
+    """The second against the first, each by its quickest round: others on the machine only add to the time that a call
+    takes. A process is quicker or slower than its twin for as long as it lives, so the median of several pairs is
+    judged. What the kernel and our threads do for calls is included."""
+    samples: dict[str, list[float]] = {subject: [] for subject in openings}
+    quickest: dict[str, list[float]] = {subject: [] for subject in openings}
+    calls = effort.sequential * SEQUENCES_OF_A_ROUND
+    for pair in range(effort.rounds):
+        with ExitStack() as stack:
+            running: dict[str, Ready] = {}
+            for subject, opening in openings.items():
+                own = folder / f"{name}-{pair}-{len(running)}"
+                own.mkdir()
+                running[subject] = stack.enter_context(opening(own))
+                _cpu_of_calls(running[subject], effort.sequential)
+            for number in range(ROUNDS_OF_A_PAIR):
+                for subject in list(running)[:: 1 if number % 2 == 0 else -1]:
+                    samples[subject].append(_cpu_of_calls(running[subject], calls))
+        for subject, found in samples.items():
+            quickest[subject].append(min(found[-ROUNDS_OF_A_PAIR:]))
+    first, second = openings
+    measured = share_in_rounds(quickest, second, first)
+    verdict = Verdict("CPU time of a call, against the same without", measured, bound, False, "×")
+    return Finding(name, title, values_of(samples, "s"), verdict)
+
+
+def _cpu_of_calls(ready: Ready, calls: int) -> float:
+    """Of one of so many calls."""
+    before = processor_seconds(ready.pid)
+    make_some(ready.caller, ready.call, calls, ready.between)
+    return (processor_seconds(ready.pid) - before) / calls
+
+
+# ── what is run ──
+
+
 def _watched(
     looking: Looking,
     capture: str = "redacted",
@@ -118,17 +205,33 @@ def _watched(
     traces: tuple[str, float] | None = None,
 ) -> Run:
     def run(prefix: tuple[str, ...], folder: Path, calls: int, least_seconds: float) -> float:
-        own = environment(folder)
-        token = make_key(own)
-        config = write_config(folder, in_toolbox=False, page={"capture": capture}, metrics=metrics, traces=traces)
-        command = http_command(prefix, config)
-        if not is_counting:
-            command = with_script(command, UNCOUNTING)
-        with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
-            with HttpCaller(listener.url, token=token) as caller, looking(listener.url, token) as look:
-                return make_calls(caller, listener.pid, flat_call(), calls, least_seconds, (CALLS_PER_SCRAPE, look))
+        options = {"is_counting": is_counting, "metrics": metrics}
+        with _ready_http(folder, prefix, looking, capture, **options, traces=traces) as ready:
+            return make_calls(*ready[:3], calls, least_seconds, ready.between)
 
     return run
+
+
+@contextmanager
+def _ready_http(
+    folder: Path,
+    prefix: tuple[str, ...] = (),
+    looking: Looking | None = None,
+    capture: str = "redacted",
+    *,
+    is_counting: bool = True,
+    metrics: bool = False,
+    traces: tuple[str, float] | None = None,
+) -> Iterator[Ready]:
+    own = environment(folder)
+    token = make_key(own)
+    config = write_config(folder, in_toolbox=False, page={"capture": capture}, metrics=metrics, traces=traces)
+    command = http_command(prefix, config)
+    if not is_counting:
+        command = with_script(command, UNCOUNTING)
+    with Listener(command, own, VALGRIND_START_DEADLINE) as listener:
+        with HttpCaller(listener.url, token=token) as caller, (looking or _nobody)(listener.url, token) as look:
+            yield Ready(caller, listener.pid, flat_call(), (CALLS_PER_SCRAPE, look))
 
 
 # ── who looks ──

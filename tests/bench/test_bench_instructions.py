@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,9 +17,10 @@ import pytest
 
 from bench import instructions, seeing
 from bench.__main__ import COUNTED_NAMES, NAMES, parse, run
+from bench.calls import Effort
 from bench.client import BenchError, Call
 from bench.findings import GUARDED, WORKBENCH
-from bench.instructions import Counted, count, use_tool
+from bench.instructions import Counted, Ready, count, use_tool
 
 START = 5_000_000
 FORKED = 40_000
@@ -141,3 +144,43 @@ def test_the_guarded_workbench_serves_the_key_alone_and_writes_its_audit(tmp_pat
     # Those that warm it up, too.
     assert len(lines) == instructions.WARM_UP_CALLS + 3
     assert all('"principal":"alice"' in line and '"rule":"policy[2]"' in line for line in lines)
+
+
+def test_cpu_time_is_that_of_the_quickest_round_of_each_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every second round of one of the two meets a busy machine, and each pair is slower than the one before.
+    spent = 0.0
+
+    class Spending:
+        def __init__(self, seconds: float, *, is_disturbed: bool) -> None:
+            self._seconds = seconds
+            self._slower = itertools.cycle((1, 3) if is_disturbed else (1,))
+
+        def latencies(self, call: Call, count: int) -> list[float]:
+            nonlocal spent
+            spent += self._seconds * count * next(self._slower)
+            return []
+
+    @contextmanager
+    def opened(folder: Path, seconds: float) -> Iterator[Ready]:
+        pair = int(folder.name.split("-")[1])
+        caller: Any = Spending(seconds * (1 + pair / 10), is_disturbed=seconds > 0.001)
+        yield Ready(caller, os.getpid(), use_tool(), None)
+
+    monkeypatch.setattr(seeing, "processor_seconds", lambda pid: spent)
+    openings = {
+        "off": partial(opened, seconds=0.001),
+        "on": partial(opened, seconds=0.00104),
+    }
+    effort = Effort(rounds=3, sequential=5)
+    finding = seeing._timed("busy", "CPU time", openings, 1.05, tmp_path, effort)
+    assert finding.verdict.measured == pytest.approx(1.04) and finding.verdict.passed
+    assert [len(value.samples) for value in finding.values] == [3 * seeing.ROUNDS_OF_A_PAIR] * 2
+    assert max(finding.values[1].samples) > 2 * min(finding.values[1].samples)
+
+
+@pytest.mark.processes
+def test_everything_is_shown_while_its_cpu_time_is_measured(tmp_path: Path) -> None:
+    effort = Effort(rounds=1, sequential=20)
+    # Raises if no event came to the page.
+    finding = seeing.everything_cpu(tmp_path, effort)
+    assert all(sample > 0 for value in finding.values for sample in value.samples)
