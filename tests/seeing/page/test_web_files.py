@@ -12,7 +12,7 @@ from mcp_workbench.seeing.page.site import SIGN_IN_FORM, SIGN_IN_PAGE
 from tests.seeing.page.scripted_api import WEB
 
 # With the form that signs in.
-MAX_BYTES = 100 * 1024
+MAX_BYTES = 100_000
 SCRIPTS = sorted(WEB.glob("*.js"))
 # Each of them makes markup or code of a text, which here is always a text of somebody else.
 FORBIDDEN = re.compile(

@@ -1,6 +1,6 @@
 /* The frame around the views: navigation, what is said about the connection, keys. */
 
-import { announce, el, replace, svg } from "./dom.js";
+import { announce, byId, el, replace, svg } from "./dom.js";
 import { seconds } from "./format.js";
 import { register, show } from "./router.js";
 import { connect, now, on, store } from "./store.js";
@@ -32,16 +32,13 @@ function buildNavigation() {
 		const link = el("a", { href: `#${id}` },
 			svg("svg", { viewBox: "0 0 24 24", "aria-hidden": "true", class: "icon" }, svg("path", { d: path })), el("span", title), badge);
 		links.set(id, { link, badge });
-		document.getElementById("views").append(el("li", link));
+		byId("views").append(el("li", link));
 	}
 }
 
 function showCurrent() {
 	const id = links.has(location.hash.slice(1)) ? location.hash.slice(1) : "waiting";
-	for (const [each, { link }] of links) {
-		if (each === id) link.setAttribute("aria-current", "page");
-		else link.removeAttribute("aria-current");
-	}
+	for (const [each, { link }] of links) link.ariaCurrent = each === id ? "page" : null;
 	if (show(id)) scrollTo(0, 0);
 }
 
@@ -55,7 +52,7 @@ function drawFrame() {
 	document.title = waiting.length ? `(${waiting.length}) MCP Workbench` : "MCP Workbench";
 	if (waiting.length > announced) announce(`${waiting.length} waiting for you`);
 	announced = waiting.length;
-	replace(document.getElementById("about"),
+	replace(byId("about"),
 		el("p", `${workbench.version} · up ${seconds(now() - store.startedAt)}`),
 		el("p", { title: workbench.config }, workbench.config?.replace(/^.*(?=\/[^/]+\/[^/]+$)/, "…")),
 		workbench.address && el("p", workbench.address),
@@ -64,7 +61,7 @@ function drawFrame() {
 
 function drawStatus() {
 	document.documentElement.dataset.status = store.status;
-	const region = document.getElementById("connection");
+	const region = byId("connection");
 	if (store.status === "lost") {
 		replace(region, el("p", el("strong", "Connection lost. "), store.why ||
 			["What you see is as it was; the page tries again by itself. If that lasts, run ", el("code", "mcp-workbench page"), "."]));
@@ -76,7 +73,7 @@ function drawStatus() {
 
 document.querySelector(".skip").addEventListener("click", (event) => {
 	event.preventDefault();
-	document.getElementById("content").focus();
+	byId("content").focus();
 });
 
 addEventListener("hashchange", showCurrent);

@@ -13,7 +13,7 @@ export function auditView() {
 	let typing = 0, latest = 0, lines = [], seen = "";
 	const search = searchField("Filter by person, tool, decision or kind", "Filter audit lines", () => (clearTimeout(typing), (typing = setTimeout(() => load(), TYPING_PAUSE))));
 	const chain = el("p.note", { role: "status" });
-	const list = rowList({ class: "rows audit", "aria-label": "Audit lines" });
+	const list = rowList("audit", "Audit lines");
 	const more = button("Older lines", () => load(seen), { class: "quiet", hidden: true });
 	const pane = split([chain, list, more]);
 	const root = el("section", el("h1", "Audit"), el("div.tools-row", search, button("Refresh", () => load())), pane.root);
@@ -44,12 +44,12 @@ export function auditView() {
 		const what = line.item || line.method || words(" ", line.kind, line.event);
 		const isBad = line.decision === "denied" || ["error", "refused", "tool_error", "failed"].includes(line.outcome);
 		const key = String(line.number);
-		return rowItem(key, () => pane.open(key, `Line ${key}`, null, jsonBlock({ ...line, number: undefined }, { label: "Audit line" })),
+		return rowItem(key, () => pane.open(key, `Line ${key}`, null, jsonBlock({ ...line, number: undefined }, "Audit line")),
 			el("span.time", clock(Date.parse(line.time) / 1000, true)),
 			el("span.what", el("span.soft", path(line.toolbox, line.server), line.server && what && "/"), el("b", what || line.unreadable)),
 			el("span.who.soft", words(" · ", line.principal, line.client) || line.reason || NONE),
 			el("span.kind", line.kind),
-			el("span", { class: isBad ? "end bad" : "end" }, words(", ", line.decision !== "passed" && line.decision, line.outcome) || NONE),
+			el(isBad ? "span.end.bad" : "span.end", words(", ", line.decision !== "passed" && line.decision, line.outcome) || NONE),
 			el("span.figure", seconds(typeof line.ms === "number" ? line.ms / 1000 : null)));
 	}
 

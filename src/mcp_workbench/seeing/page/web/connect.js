@@ -2,6 +2,7 @@
 
 import { el, replace, searchField } from "./dom.js";
 import { copyButton, textBlock } from "./content.js";
+import { matches } from "./format.js";
 import { get } from "./store.js";
 
 export function connectView() {
@@ -14,16 +15,16 @@ export function connectView() {
 		path ? ["Into ", el("code", path)] : "Into its configuration");
 
 	function draw() {
-		for (const card of body.querySelectorAll("article")) card.hidden = !card.ariaLabel.toLowerCase().includes(search.value.trim().toLowerCase());
+		for (const card of body.querySelectorAll("article")) card.hidden = !matches(search.value, card.ariaLabel);
 	}
 
 	async function load() {
 		try {
 			const clients = await get("api/connect");
-			replace(body, clients[0]?.how === "http" && clients.length > 1 && el("p.soft", "All but the first start a workbench of their own, with the same configuration."), clients.map((client) => el("article.card", { "aria-label": client.title },
+			replace(body, clients[0]?.how === "http" && clients.length > 1 && el("p.soft", "All but the first start a workbench of their own, with the same configuration."), clients.map((client) => el("article.card", { label: client.title },
 				el("header", el("h2", client.title), copyButton(client.text, `the ${client.how === "command" ? "command" : "entry"} for ${client.title}`)),
 				el("p.soft.path", where(client)),
-				textBlock(client.text, { label: `Configuration for ${client.title}` }))));
+				textBlock(client.text, `Configuration for ${client.title}`))));
 			draw();
 		} catch (error) {
 			replace(body, el("p.bad", error.message));

@@ -7,13 +7,16 @@ const MAX_SHOWN = 20_000;
 const MAX_DIFF_LINES = 600;
 const IMAGES = /^image\/(png|jpeg|gif|webp)$/;
 
-export function parsed(text) {
+/** What it returns; undefined if it throws. */
+export function quietly(read) {
 	try {
-		return JSON.parse(text);
+		return read();
 	} catch {
 		return undefined;
 	}
 }
+
+export const parsed = (text) => quietly(() => JSON.parse(text));
 
 /** JSON indented; whatever is not JSON, or would not survive being parsed, as it came. */
 export function pretty(value) {
@@ -26,9 +29,9 @@ export function pretty(value) {
 }
 
 /** A block of text. A long one is cut, says so, and can be shown whole; `whole` never cuts. */
-export function textBlock(text, { label, whole = false } = {}) {
-	text = text ?? "";
-	const block = el("pre", { tabindex: "0", role: "group", "aria-label": label });
+export function textBlock(text, label, whole = false) {
+	text ??= "";
+	const block = el("pre", { tabindex: "0", role: "group", label });
 	if (whole || text.length <= MAX_SHOWN) return replace(block, text);
 	const more = button(`Show all ${count(text.length)} characters`, () => replace(block, text), { class: "quiet" });
 	return replace(block, text.slice(0, MAX_SHOWN) + "…", el("br"), more);
@@ -37,32 +40,32 @@ export function textBlock(text, { label, whole = false } = {}) {
 /** A sentence of ours, in which `backticks` mark what can be typed. */
 export const sentence = (text) => (text ?? "").split("`").map((part, i) => (i % 2 ? el("code", part) : part));
 
-export const jsonBlock = (value, options) => textBlock(pretty(value), options);
+export const jsonBlock = (value, ...shown) => textBlock(pretty(value), ...shown);
 
 export function copyButton(text, what) {
 	return button("Copy", async (event) => {
 		const pressed = event.currentTarget;
 		const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
 		replace(pressed, done ? "Copied" : "Cannot copy here");
-	}, { class: "quiet", "aria-label": `Copy ${what}` });
+	}, { class: "quiet", label: `Copy ${what}` });
 }
 
 /** What a server answered: text as text, pictures as pictures, the rest as JSON. */
 export function resultBlock(result) {
 	const data = typeof result === "string" ? parsed(result) : result;
 	const parts = data?.content ?? data?.contents ?? data?.messages?.map((message) => message.content);
-	if (!Array.isArray(parts)) return jsonBlock(result, { label: "Result" });
+	if (!Array.isArray(parts)) return jsonBlock(result, "Result");
 	const shown = parts.map((part) => {
-		if (typeof part?.text === "string") return jsonBlock(part.text, { label: "Text of the result" });
+		if (typeof part?.text === "string") return jsonBlock(part.text, "Text of the result");
 		if (part?.type === "image" && IMAGES.test(part.mimeType)) {
 			return el("img.result", { alt: "Picture of the result", src: `data:${part.mimeType};base64,${part.data}` });
 		}
-		return jsonBlock(part, { label: "Part of the result" });
+		return jsonBlock(part, "Part of the result");
 	});
-	return el("div", { class: data.isError ? "result bad" : "result" },
+	return el(data.isError ? "div.result.bad" : "div.result",
 		data.isError && el("p.badge.bad", "the tool reports an error"),
 		shown.length ? shown : el("p.soft", "An empty result."),
-		data.structuredContent !== undefined && [el("h4", "Structured"), jsonBlock(data.structuredContent, { label: "Structured result" })]);
+		data.structuredContent !== undefined && [el("h4", "Structured"), jsonBlock(data.structuredContent, "Structured result")]);
 }
 
 /** Which lines of two texts differ, as two lists of [line, differs]. */
@@ -91,6 +94,6 @@ export function sideBySide(before, after, isKnown) {
 	const lines = (rows, mark) => rows.map(([line, differs]) => (differs ? el(mark, {}, line + "\n") : line + "\n"));
 	const column = (title, rows, mark, problem) => el("div", el("h4", title),
 		problem || (rows.length === 1 && !rows[0][0]) ? el("p.soft", problem || "nothing") :
-			el("pre", { tabindex: "0", role: "group", "aria-label": title }, lines(rows, mark)));
+			el("pre", { tabindex: "0", role: "group", label: title }, lines(rows, mark)));
 	return el("div.side-by-side", column("Accepted before", left, "del", !isKnown && "Only its hash is known."), column("Offered now", right, "ins"));
 }

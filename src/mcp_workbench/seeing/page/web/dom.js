@@ -16,19 +16,22 @@ function fill(node, attributes, children) {
 		if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
 		else if (PROPERTIES.has(name)) node[name] = value;
 		else if (/^(on|style)/i.test(name)) throw new Error(`attribute ${name} is not allowed`);
-		else node.setAttribute(name, value === true ? "" : typeof value === "string" ? visible(value) : value);
+		else node.setAttribute(name === "label" ? "aria-label" : name, value === true ? "" : typeof value === "string" ? visible(value) : value);
 	}
 	append(node, ...children);
 	return node;
 }
 
-/** `el("p.soft", {title}, "text", child, …)`, or without attributes; null and false children are left out. */
+/** `el("p.soft", {title}, "text", child, …)`, or without attributes; null and false children are left out. `label` is for
+	 screen readers. */
 export function el(selector, attributes, ...children) {
 	const [name, ...classes] = selector.split(".");
 	const node = document.createElement(name);
 	if (classes.length) node.className = classes.join(" ");
 	return attributes?.constructor === Object ? fill(node, attributes, children) : fill(node, {}, [attributes, ...children]);
 }
+
+export const byId = (id) => document.getElementById(id);
 
 export function svg(name, attributes, ...children) {
 	return fill(document.createElementNS(SVG, name), attributes, children);
@@ -67,15 +70,15 @@ export function actions(...choices) {
 		button(label, async () => {
 			replace(said);
 			// Not `disabled`: that would take the focus away from whoever pressed it by keyboard.
-			if (row.getAttribute("aria-busy") === "true") return;
-			row.setAttribute("aria-busy", "true");
+			if (row.ariaBusy) return;
+			row.ariaBusy = true;
 			try {
 				const answer = await run();
 				if (answer) replace(said, answer);
 			} catch (error) {
 				replace(said, error.message);
 			} finally {
-				row.removeAttribute("aria-busy");
+				row.ariaBusy = null;
 			}
 		}, attributes));
 	const row = el("div.actions", buttons, said);
@@ -101,9 +104,9 @@ export function reconcile(parent, items, keyOf, make) {
 const kept = new WeakMap();
 
 /** A list of buttons, one for each row; the arrow keys move between them. */
-export function rowList(attributes) {
-	return el("ul", {
-		class: "rows", ...attributes,
+export function rowList(kind, label) {
+	return el(`ul.rows.${kind}`, {
+		label,
 		on: {
 			keydown(event) {
 				const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -117,7 +120,7 @@ export function rowList(attributes) {
 }
 
 /** A row of such a list; `key` is what its pane knows it by. */
-export const rowItem = (key, open, ...children) => el("li", el("button", { type: "button", "data-key": key, on: { click: open } }, children));
+export const rowItem = (key, open, ...children) => el("li", button(children, open, { "data-key": key }));
 
 /** Names and values of one thing. */
 export function factList(facts) {
@@ -128,16 +131,16 @@ export function tile(figure, name, note, kind = "", view = null) {
 	return el(view ? "a" : "div", { class: `tile ${kind}`, href: view && `#${view}` }, el("b", figure), el("span", name), el("small", note));
 }
 
-export const searchField = (placeholder, label, input) => el("input", { type: "search", placeholder, "aria-label": label, on: { input } });
+export const searchField = (placeholder, label, input) => el("input", { type: "search", placeholder, label, on: { input } });
 
-export const choices = (options, attributes) =>
-	el("select", attributes, options.map(([value, name]) => el("option", { value }, name)));
+/** The options of a `select`, each a value and its name. */
+export const options = (pairs) => pairs.map(([value, name]) => el("option", { value }, name));
 
 let clearing = 0;
 
 /** Say something to screen readers that is seen on the page anyway. */
 export function announce(text) {
-	const region = document.getElementById("announcement");
+	const region = byId("announcement");
 	replace(region, text);
 	clearTimeout(clearing);
 	clearing = setTimeout(() => replace(region), 5000);

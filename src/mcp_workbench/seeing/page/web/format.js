@@ -45,7 +45,17 @@ export const since = (at) => (Number.isFinite(at) ? `since ${clock(at)}` : "not 
 /** A cause without the output of a server that may follow it. */
 export const firstLine = (text) => (text ?? "").split("\n", 1)[0].slice(0, 500);
 
+/** The sum of what was measured; null if nothing was. */
+export const sum = (list, member) =>
+	list.reduce((total, each) => (typeof each[member] === "number" ? (total ?? 0) + each[member] : total), null);
+
 /** What there is of them, set apart. */
 export const words = (between, ...parts) => parts.filter(Boolean).join(between);
+
+/** Whether each of the typed words is in one of the texts. */
+export function matches(typed, ...texts) {
+	const all = texts.join(" ").toLowerCase();
+	return typed.toLowerCase().split(/\s+/).every((word) => all.includes(word));
+}
 
 export const path = (...parts) => words("/", ...parts);

@@ -1,8 +1,8 @@
 /* Live: calls as they happen, newest first; what was sent and answered on click. */
 
-import { actions, choices, el, factList, reconcile, replace, replaceIfChanged, rowItem, rowList, searchField } from "./dom.js";
+import { actions, el, factList, options, reconcile, replace, replaceIfChanged, rowItem, rowList, searchField } from "./dom.js";
 import { jsonBlock, resultBlock } from "./content.js";
-import { bytes, clock, count, NONE, path, seconds } from "./format.js";
+import { bytes, clock, count, matches, NONE, path, seconds } from "./format.js";
 import { split } from "./pane.js";
 import { inlineBar } from "./plots.js";
 import { go } from "./router.js";
@@ -45,27 +45,25 @@ function fillRow(row, call) {
 
 export function liveView() {
 	const filter = searchField("Filter by tool, client or person", "Filter calls", draw);
-	const which = choices([["", "All calls"], ["open", "Running and held"], ["bad", "Errors"]], { "aria-label": "Which calls", on: { change: draw } });
+	const which = el("select", { label: "Which calls", on: { change: draw } }, options([["", "All calls"], ["open", "Running and held"], ["bad", "Errors"]]));
 	const pause = el("input", { type: "checkbox", on: { change: draw } });
 	const note = el("p.soft.note", { role: "status" });
-	const list = rowList({ class: "rows calls", "aria-label": "Calls, newest first" });
+	const list = rowList("calls", "Calls, newest first");
 	const pane = split([list, note]);
 	const root = el("section", el("h1", "Live"),
 		el("div.tools-row", filter, which, el("label.check", pause, "Pause")), pane.root);
 	let drawn = [], openCall = null, fetched = "";
 
-	function matches(call) {
+	function isWanted(call) {
 		if (which.value === "bad" && !isBad(call)) return false;
 		if (which.value === "open" && call.state === "ended") return false;
-		const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-		const text = [path(call.toolbox, call.server, call.item), call.method, call.client, call.principal, outcome(call)].join(" ").toLowerCase();
-		return words.every((word) => text.includes(word));
+		return matches(filter.value, path(call.toolbox, call.server, call.item), call.method, call.client, call.principal, outcome(call));
 	}
 
 	function draw() {
 		if (root.hidden || !store.state) return;
 		if (!pause.checked) drawn = [...store.calls.values()].sort((a, b) => b.at - a.at || b.id - a.id);
-		const found = drawn.filter(matches);
+		const found = drawn.filter(isWanted);
 		reconcile(list, found.slice(0, MAX_ROWS), (call) => call.id, (call, old) => {
 			const item = old ?? rowItem(call.id, () => open(call.id));
 			fillRow(item.firstElementChild, call);
@@ -104,19 +102,18 @@ export function liveView() {
 
 	function showCall(call, problem) {
 		const kind = REPEATABLE[call.method];
-		const again = () => go("tools", { kind, ...placeOf(call), name: call.item, text: call.arguments, kept: call.kept });
 		const facts = [
 			["When", clock(call.at, true)], ["Client", call.client || NONE], ["Who", call.principal || NONE], ["Method", call.method],
-			["State", el("span", { class: isBad(call) ? "bad" : "" }, outcome(call))], ["Took", seconds(call.seconds)],
+			["State", el(isBad(call) ? "span.bad" : "span", outcome(call))], ["Took", seconds(call.seconds)],
 			["Sent after", seconds(call.sentAfter)], ["Sizes", `${bytes(call.bytesIn)} in, ${bytes(call.bytesOut)} out`],
 			call.rule && ["Rule", call.rule], call.errorCode && ["Error code", call.errorCode], ["Call id", call.id],
 		];
 		pane.open(String(call.id), path(call.toolbox, call.server, call.item || call.method), () => (openCall = null),
 			factList(facts),
 			problem && el("p.soft", problem),
-			call.arguments != null && [el("h3", "Arguments"), jsonBlock(call.arguments, { label: "Arguments" })],
+			call.arguments != null && [el("h3", "Arguments"), jsonBlock(call.arguments, "Arguments")],
 			call.result != null && [el("h3", "Result"), resultBlock(call.result)],
-			kind && actions({ label: "Try again…", run: async () => again() }));
+			kind && actions({ label: "Try again…", run: async () => go("tools", { kind, ...placeOf(call), name: call.item, text: call.arguments, kept: call.kept }) }));
 	}
 
 	on("calls", draw);

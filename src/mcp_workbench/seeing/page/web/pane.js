@@ -5,7 +5,7 @@ import { button, el, replace } from "./dom.js";
 export function split(list) {
 	const content = el("div.pane-content");
 	const heading = el("h2", { tabindex: "-1" });
-	const pane = el("section.pane", { hidden: true, "aria-live": "off" },
+	const pane = el("section.pane", { hidden: true },
 		el("div.pane-head", heading, button("Close", () => close(), { class: "quiet" })), content);
 	const root = el("div.split", { on: { keydown: (event) => event.key === "Escape" && !pane.hidden && (event.stopPropagation(), close()) } },
 		el("div.list", list), pane);
@@ -23,10 +23,7 @@ export function split(list) {
 
 	/** Mark the row that is shown, after each drawing of the rows. */
 	function mark() {
-		for (const row of root.querySelectorAll(".rows > li > button")) {
-			if (row.dataset.key === shownKey) row.setAttribute("aria-current", "true");
-			else row.removeAttribute("aria-current");
-		}
+		for (const row of root.querySelectorAll(".rows > li > button")) row.ariaCurrent = row.dataset.key === shownKey ? "true" : null;
 	}
 
 	function open(key, title, closed, ...children) {
@@ -34,7 +31,7 @@ export function split(list) {
 		[shownKey, whenClosed] = [key, closed];
 		replace(heading, title);
 		replace(content, ...children);
-		pane.setAttribute("aria-label", title);
+		pane.ariaLabel = title;
 		if (pane.hidden) opener = document.activeElement;
 		pane.hidden = false;
 		root.classList.add("open");

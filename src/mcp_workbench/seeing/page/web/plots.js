@@ -7,7 +7,7 @@ const GAP = 2;
 
 /** A figure that is drawn again whenever its width changes. */
 function figure(title, height, describe, draw) {
-	const picture = svg("svg", { role: "img", "aria-label": `${title}. ${describe}`, height, width: "100%" });
+	const picture = svg("svg", { role: "img", label: `${title}. ${describe}`, height, width: "100%" });
 	const observer = new ResizeObserver(([entry]) => {
 		const width = Math.floor(entry.contentRect.width);
 		if (width > 0) replace(picture, draw(width, height));

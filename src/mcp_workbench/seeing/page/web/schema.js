@@ -1,6 +1,7 @@
 /* JSON Schema, read far enough to draw it. Nothing is checked: the workbench and the server check what is sent. */
 
 import { el } from "./dom.js";
+import { words } from "./format.js";
 
 const MAX_REFERENCES = 20;
 const MAX_DEPTH = 8;
@@ -67,21 +68,13 @@ export function typeName(schema, root, depth = 0) {
 
 /** What a value has to satisfy, in a few words. */
 export function constraints(schema) {
-	const words = [];
-	const range = (low, high, what = "") => {
-		if (low !== undefined && high !== undefined) words.push(`${what}${low} to ${high}`);
-		else if (low !== undefined) words.push(`${what}at least ${low}`);
-		else if (high !== undefined) words.push(`${what}at most ${high}`);
-	};
-	range(schema.minimum, schema.maximum);
-	if (schema.exclusiveMinimum !== undefined) words.push(`above ${schema.exclusiveMinimum}`);
-	if (schema.exclusiveMaximum !== undefined) words.push(`below ${schema.exclusiveMaximum}`);
-	range(schema.minLength, schema.maxLength, "length ");
-	range(schema.minItems, schema.maxItems, "number of items ");
-	if (schema.format) words.push(schema.format);
-	if (schema.pattern) words.push(`matches ${schema.pattern}`);
-	if ("default" in schema) words.push(`default ${JSON.stringify(schema.default)}`);
-	return words.join(", ");
+	const range = (low, high, what = "") => (low !== undefined && high !== undefined ? `${what}${low} to ${high}` :
+		low !== undefined ? `${what}at least ${low}` : high !== undefined && `${what}at most ${high}`);
+	const said = (name, what) => name in schema && `${what} ${name === "default" ? JSON.stringify(schema[name]) : schema[name]}`;
+	return words(", ",
+		range(schema.minimum, schema.maximum), said("exclusiveMinimum", "above"), said("exclusiveMaximum", "below"),
+		range(schema.minLength, schema.maxLength, "length "), range(schema.minItems, schema.maxItems, "number of items "),
+		schema.format, said("pattern", "matches"), said("default", "default"));
 }
 
 /** The members of an object, nested, as a list to read. */

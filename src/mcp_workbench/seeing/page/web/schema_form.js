@@ -1,7 +1,8 @@
 /* A form made from a JSON Schema. Each part is a field with `node`, `read()` (a value, or OMIT) and `write(value)` (could
 	 it show that value?). What a form cannot show is a JSON editor: one member, or all of it. */
 
-import { button, el, replace } from "./dom.js";
+import { button, el, options, replace } from "./dom.js";
+import { parsed, quietly } from "./content.js";
 import { words } from "./format.js";
 import { alternatives, constraints, resolve, typeName } from "./schema.js";
 
@@ -21,27 +22,27 @@ const canonical = (value) =>
 const heading = (place, schema) => [place.name, el("span.type", typeName(schema, place.root)), place.isRequired && el("span.badge", "required")];
 
 /** A label, an input and what is said about it. */
-function labelled(place, input, schema, check) {
+function labelled(place, input, schema, check, write) {
 	const id = `field-${++ids}`;
 	const wrong = el("p.wrong", { id: `${id}-wrong` });
 	const hint = el("p.soft", { id: `${id}-hint` }, words(" · ", schema.description, constraints(schema)));
 	input.id = id;
 	input.setAttribute("aria-describedby", `${id}-hint ${id}-wrong`);
-	if (place.isRequired) input.setAttribute("aria-required", "true");
+	if (place.isRequired) input.ariaRequired = true;
 	const node = el("div.field", el("label", { for: id }, heading(place, schema)), input, hint, wrong);
 	const read = () => {
 		replace(wrong);
-		input.removeAttribute("aria-invalid");
+		input.ariaInvalid = null;
 		try {
 			return check();
 		} catch (error) {
 			replace(wrong, error.message);
-			input.setAttribute("aria-invalid", "true");
+			input.ariaInvalid = true;
 			input.focus();
 			throw new Error(`${place.name}: ${error.message}`);
 		}
 	};
-	return { node, read };
+	return { node, read, write };
 }
 
 const missing = (place) => {
@@ -52,25 +53,24 @@ const missing = (place) => {
 function textField(schema, place) {
 	const input = el("textarea", { rows: 1, spellcheck: "false", value: schema.default ?? "" });
 	// An empty text is a value where one is required and nothing where it is not.
-	const field = labelled(place, input, schema, () => (input.value === "" && !place.isRequired ? OMIT : input.value));
-	return { ...field, write: (value) => typeof value === "string" && ((input.value = value), true) };
+	return labelled(place, input, schema, () => (input.value === "" && !place.isRequired ? OMIT : input.value),
+		(value) => typeof value === "string" && ((input.value = value), true));
 }
 
 function numberField(schema, place) {
 	const input = el("input", { type: "text", inputmode: "decimal", value: schema.default ?? "" });
-	const field = labelled(place, input, schema, () => {
+	return labelled(place, input, schema, () => {
 		const text = input.value.trim();
 		if (!text) return missing(place);
 		if (!NUMBER.test(text)) throw new Error("is not a number");
 		if (schema.type === "integer" && !Number.isInteger(Number(text))) throw new Error("is not a whole number");
 		return String(Number(text)) === text || !JSON.rawJSON ? Number(text) : JSON.rawJSON(text);
-	});
-	return { ...field, write: (value) => typeof value === "number" && ((input.value = String(value)), true) };
+	}, (value) => typeof value === "number" && ((input.value = String(value)), true));
 }
 
 function choiceField(schema, place, values) {
-	const none = place.isRequired && "default" in schema ? [] : [el("option", { value: "" }, place.isRequired ? "choose…" : "not set")];
-	const input = el("select", none, values.map((value, i) => el("option", { value: String(i) }, typeof value === "string" ? value : JSON.stringify(value))));
+	const none = place.isRequired && "default" in schema ? [] : [["", place.isRequired ? "choose…" : "not set"]];
+	const input = el("select", options([...none, ...values.map((value, i) => [i, typeof value === "string" ? value : JSON.stringify(value)])]));
 	const write = (value) => {
 		const i = values.findIndex((each) => canonical(each) === canonical(value));
 		if (i >= 0) input.value = String(i);
@@ -78,8 +78,7 @@ function choiceField(schema, place, values) {
 	};
 	input.value = "";
 	if ("default" in schema) write(schema.default);
-	const field = labelled(place, input, schema, () => (input.value === "" ? missing(place) : values[Number(input.value)]));
-	return { ...field, write };
+	return labelled(place, input, schema, () => (input.value === "" ? missing(place) : values[Number(input.value)]), write);
 }
 
 export function jsonField(schema, place) {
@@ -92,8 +91,8 @@ export function jsonField(schema, place) {
 		} catch (error) {
 			throw new Error(`is not JSON: ${error.message}`);
 		}
-	});
-	return { ...field, write: (value) => ((input.value = JSON.stringify(value, null, 2)), true), input };
+	}, (value) => ((input.value = JSON.stringify(value, null, 2)), true));
+	return { ...field, input };
 }
 
 /** A group that has a legend; an optional one is there only once it is added, unless `isOpen`. */
@@ -101,7 +100,7 @@ function group(schema, place, make, isOpen = place.isRequired) {
 	const body = el("div");
 	let inner = null;
 	const add = button(`Add ${place.name}`, () => (set(true), body.querySelector(CONTROLS)?.focus()), { class: "quiet" });
-	const remove = button("Remove", () => (set(false), add.focus()), { class: "quiet", "aria-label": `Remove ${place.name}` });
+	const remove = button("Remove", () => (set(false), add.focus()), { class: "quiet", label: `Remove ${place.name}` });
 	function set(isThere) {
 		inner = isThere ? make(body) : null;
 		if (!isThere) replace(body);
@@ -148,12 +147,12 @@ function items(schema, place, body) {
 			rows = rows.filter((each) => each !== row);
 			item.remove();
 			more.focus();
-		}, { class: "quiet", "aria-label": `Remove an item of ${place.name}` }));
+		}, { class: "quiet", label: `Remove an item of ${place.name}` }));
 		rows.push(row);
 		list.append(item);
 		return row;
 	}
-	const more = button("Add item", () => add().node.querySelector(CONTROLS)?.focus(), { class: "quiet", "aria-label": `Add an item to ${place.name}` });
+	const more = button("Add item", () => add().node.querySelector(CONTROLS)?.focus(), { class: "quiet", label: `Add an item to ${place.name}` });
 	replace(body, list, more);
 	for (let n = schema.minItems ?? 0; n > 0 && n <= 10; n--) add();
 	return {
@@ -170,19 +169,19 @@ function items(schema, place, body) {
 function field(schema, place) {
 	const resolved = resolve(schema, place.root);
 	if (!resolved || place.depth > MAX_DEPTH) return jsonField({}, place);
-	const { options, nullable } = alternatives(resolved);
-	if (nullable || options.length > 1) {
-		if (options.length !== 1) return jsonField(resolved, place);
+	const { options: [first, ...others], nullable } = alternatives(resolved);
+	if (nullable || others.length) {
+		if (!first || others.length) return jsonField(resolved, place);
 		// Left empty, it is null where something has to be sent.
 		const { description, default: start } = resolved;
-		const inner = field({ description, ...options[0], ...(start != null && { default: start }) }, { ...place, isRequired: false });
+		const inner = field({ description, ...first, ...(start != null && { default: start }) }, { ...place, isRequired: false });
 		const read = () => {
 			const value = inner.read();
 			return value === OMIT && place.isRequired ? null : value;
 		};
 		return { ...inner, read, write: (value) => value === null || inner.write(value) };
 	}
-	const one = { ...resolve(options[0], place.root) };
+	const one = { ...resolve(first, place.root) };
 	if ("const" in one) return choiceField({ ...one, ...(place.isRequired && { default: one.const }) }, place, [one.const]);
 	if (Array.isArray(one.enum)) return choiceField(one, place, one.enum);
 	if (one.type === "string") return textField(one, place);
@@ -208,8 +207,8 @@ export function argumentsForm(schema) {
 		isText = asText;
 		body.hidden = asText;
 		editor.node.hidden = !asText;
-		formTab.setAttribute("aria-pressed", String(!asText));
-		textTab.setAttribute("aria-pressed", String(asText));
+		formTab.ariaPressed = !asText;
+		textTab.ariaPressed = asText;
 	};
 	const fill = (value) => {
 		inner = members({ properties: {}, ...resolved }, { root: schema ?? {}, depth: 0 }, body);
@@ -233,23 +232,15 @@ export function argumentsForm(schema) {
 
 	return {
 		node: el("div",
-			el("div.segments", { role: "group", "aria-label": "How to give the arguments", hidden: !canShow }, formTab, textTab), note, body, editor.node),
+			el("div.segments", { role: "group", label: "How to give the arguments", hidden: !canShow }, formTab, textTab), note, body, editor.node),
 		/** The arguments as JSON text; throws, with the focus on what is wrong. */
 		text: () => (isText ? (editor.read(), editor.input.value) : JSON.stringify(inner.read())),
 		/** Show arguments that were used before: in the form if it can show all of them, else as they were. */
 		fill(text) {
-			const value = quietly(() => JSON.parse(text));
+			const value = parsed(text);
 			if (canShow && value !== undefined && fill(value)) return choose(false);
 			editor.input.value = text;
 			choose(true);
 		},
 	};
-}
-
-function quietly(read) {
-	try {
-		return read();
-	} catch {
-		return undefined;
-	}
 }

@@ -2,8 +2,7 @@
 
 import { actions, el, factList, reconcile, replace, replaceIfChanged, rowItem, rowList } from "./dom.js";
 import { pretty, sentence, textBlock } from "./content.js";
-import { bytes, clock, count, firstLine, NONE, path, plural, seconds, since, words } from "./format.js";
-import { hostList } from "./hosts.js";
+import { bytes, clock, count, firstLine, NONE, path, plural, seconds, since, sum, words } from "./format.js";
 import { split } from "./pane.js";
 import { bars, course, histogram } from "./plots.js";
 import { get, keyOf, now, on, placeOf, post, store } from "./store.js";
@@ -25,12 +24,23 @@ function fillRow(row, server) {
 
 const cut = (line) => (line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}… (${count(line.length)} characters)` : line);
 
+const SAID = { allow: "Allowed until the workbench ends.", refuse: "It stays refused." };
+
+/** Hosts that the sandbox of a server refused: allowed one by one until the workbench ends, or for good by its settings. */
+export function hostList({ toolbox, server, refused }) {
+	const ask = (host, decision, label) => ({ label, "aria-label": `${label}: ${host}`, run: async () => (await post("api/host", { toolbox, server, host, decision }), SAID[decision]) });
+	const row = ({ host, count, decision }) => el("li", el("p", el("b", host), el("span.soft", `, ${plural(count, "time")}. ${SAID[decision] ?? ""}`)),
+		decision !== null && store.state.you.mayDecide !== false && actions(decision !== "allow" && ask(host, "allow", "Allow this host"), decision !== "refuse" && ask(host, "refuse", "Keep refusing")));
+	return [el("ul.hosts", refused.hosts.map(row)),
+		refused.setting && [el("p.soft", "To allow them for good, write into its ", el("code", "sandbox"), ":"), textBlock(refused.setting, "Setting")]];
+}
+
 export function serversView() {
 	const note = el("p.soft.note");
-	const list = rowList({ class: "rows servers", "aria-label": "Servers" });
+	const list = rowList("servers", "Servers");
 	const pane = split([note, list]);
 	const root = el("section", el("h1", "Servers"), pane.root);
-	const parts = { head: el("div"), figures: el("div.figures"), hosts: el("div"), copies: el("div"), log: el("pre.log", { tabindex: "0", role: "log", "aria-label": "Log" }) };
+	const parts = { head: el("div"), figures: el("div.figures"), hosts: el("div"), copies: el("div"), log: el("pre.log", { tabindex: "0", role: "log", label: "Log" }) };
 	const control = el("div");
 	let openKey = null, refreshing = 0;
 
@@ -57,8 +67,8 @@ export function serversView() {
 			...(server.calls === null ? [] : [["Calls", count(server.calls)], ["Errors", server.denied ? `${count(server.errors)}, ${count(server.denied)} of them refused` : count(server.errors)], ["Running now", count(server.running)], ["p50", seconds(server.p50)], ["p95", seconds(server.p95)], ["Memory", bytes(server.memory)]]),
 			server.profile && ["Sandbox", pretty(server.profile)]];
 		replaceIfChanged(parts.head, server, () => [
-			server.why && el("p", { class: KINDS[server.state] === "bad" ? "bad" : "" }, sentence(firstLine(server.why))),
-			server.why?.includes("\n") && textBlock(server.why, { label: "Why" }),
+			server.why && el(KINDS[server.state] === "bad" ? "p.bad" : "p", sentence(firstLine(server.why))),
+			server.why?.includes("\n") && textBlock(server.why, "Why"),
 			server.next && el("p", sentence(server.next)),
 			factList(facts),
 			el("p.soft", server.calls === null ? "Figures are of all users, and not shown to you." : `Counted ${since(store.state.since)}.`)]);
@@ -89,14 +99,13 @@ export function serversView() {
 		const day = details.day;
 		if (!day) return;
 		const range = { from: Math.min(day[0]?.at ?? now(), now() - 600), to: now() };
-		const calls = day.reduce((sum, each) => sum + (each.calls ?? 0), 0), errors = day.reduce((sum, each) => sum + (each.errors ?? 0), 0);
 		const { p50, p95 } = details.dayTimes;
 		// Memory is looked at more rarely than calls.
 		const measured = day.find((each) => each.memory != null)?.at;
 		replaceIfChanged(parts.figures, [details.histogram, day], () => [
 			histogram(`Latency, ${clock(store.state.since)} to ${clock(range.to, true)}`, details.histogram),
 			bars("Calls over the day", day, { ...range, series: ["calls", "errors"], written: ([n, bad]) => (bad ? `${plural(n, "call")}, ${plural(bad, "error")}` : plural(n, "call")),
-				describe: `${plural(calls, "call")}, ${plural(errors, "error")}, p50 ${seconds(p50)}, p95 ${seconds(p95)} ${since(day[0]?.at)}` }),
+				describe: `${plural(sum(day, "calls") ?? 0, "call")}, ${plural(sum(day, "errors") ?? 0, "error")}, p50 ${seconds(p50)}, p95 ${seconds(p95)} ${since(day[0]?.at)}` }),
 			course("Memory over the day", day, { ...range, member: "memory", written: bytes, describe: `${since(measured)}, while this page is open or metrics are read` }),
 		]);
 		if (withLog) {

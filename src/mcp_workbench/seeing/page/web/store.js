@@ -16,14 +16,11 @@ const given = document.querySelector(`meta[name=${KEY}]`)?.content;
 if (given) localStorage.setItem(KEY, given);
 const proof = () => ({ "x-csrf": localStorage.getItem(KEY) ?? "" });
 
-const listeners = { state: new Set(), calls: new Set(), status: new Set(), log: new Set() };
+const listeners = { state: [], calls: [], status: [], log: [] };
 const due = new Set();
 
 /** Be told of `topic` (state, calls, status); of `log` at once with each line. */
-export function on(topic, listener) {
-	listeners[topic].add(listener);
-	return () => listeners[topic].delete(listener);
-}
+export const on = (topic, listener) => listeners[topic].push(listener);
 
 function changed(topic) {
 	if (!due.size) setTimeout(flush, DRAW_INTERVAL);
@@ -42,7 +39,6 @@ export const now = () => Date.now() / 1000 + store.clockOffset;
 export class Refused extends Error {
 	constructor(status, body) {
 		super(body.error?.message ?? body.error ?? `The workbench answered ${status}.`);
-		this.status = status;
 		this.body = body;
 	}
 }
@@ -88,6 +84,9 @@ export const placeOf = ({ toolbox, server }) => ({ toolbox, server });
 
 export const keyOf = (server) => JSON.stringify([server.toolbox, server.server]);
 
+/** Of what waits, and of what a server offers. */
+export const itemKey = (item) => JSON.stringify([item.kind, item.id, item.toolbox, item.server, item.item ?? item.name ?? item.uri]);
+
 function takeState(update) {
 	if (update.workbench) {
 		// A workbench that was started anew counts calls from one again.
@@ -126,7 +125,7 @@ const handlers = {
 	},
 };
 
-/** Read text/event-stream until it ends; each event is a name and a value in JSON. */
+/** Read the stream until it ends. Each event is a name and a value in one line of JSON; comments are neither. */
 async function readEvents(body, heard) {
 	let rest = "";
 	const reader = body.pipeThrough(new TextDecoderStream()).getReader();
@@ -134,16 +133,11 @@ async function readEvents(body, heard) {
 		const { value, done } = await reader.read();
 		if (done) return;
 		heard();
-		const blocks = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
+		const blocks = (rest + value).split("\n\n");
 		rest = blocks.pop();
 		for (const block of blocks) {
-			const fields = { event: "message", data: [] };
-			for (const line of block.split("\n")) {
-				const [, field, content] = /^(event|data): ?(.*)$/.exec(line) ?? [];
-				if (field === "data") fields.data.push(content);
-				else if (field) fields.event = content;
-			}
-			if (fields.data.length) handlers[fields.event]?.(JSON.parse(fields.data.join("\n")));
+			const [, event, data] = /^event: (.*)\ndata: (.*)/m.exec(block) ?? [];
+			handlers[event]?.(JSON.parse(data));
 		}
 	}
 }

@@ -1,12 +1,12 @@
 /* Tools: everything that all servers offer, in one table, with its cost in tokens; and a form to call it with. */
 
-import { actions, button, choices, el, reconcile, replace, rowItem, rowList, searchField } from "./dom.js";
+import { actions, button, el, options, reconcile, replace, rowItem, rowList, searchField } from "./dom.js";
 import { jsonBlock, resultBlock, textBlock } from "./content.js";
-import { count, path, plural, seconds } from "./format.js";
+import { count, matches, path, plural, seconds, sum } from "./format.js";
 import { split } from "./pane.js";
 import { schemaTree } from "./schema.js";
 import { argumentsForm } from "./schema_form.js";
-import { get, on, placeOf, post, store } from "./store.js";
+import { get, itemKey, keyOf, on, placeOf, post, store } from "./store.js";
 
 const MAX_ROWS = 250;
 // A tool may run long; the workbench has the deadline that counts.
@@ -14,8 +14,6 @@ const CALL_TIMEOUT = 600_000;
 // What stands for a secret in what was kept of a call.
 const MASK = "***";
 const KINDS = [["", "Everything"], ["tool", "Tools"], ["prompt", "Prompts"], ["resource", "Resources"], ["template", "Templates"]];
-
-const keyOf = (item) => JSON.stringify([item.kind, item.toolbox, item.server, item.name ?? item.uri]);
 
 /** The arguments of a prompt, or the address made of a resource template, as a schema for the same form. */
 function schemaOf(item) {
@@ -30,11 +28,11 @@ function schemaOf(item) {
 
 export function toolsView() {
 	const search = searchField("Search names and descriptions", "Search tools", () => draw());
-	const kind = choices(KINDS, { "aria-label": "Kind", on: { change: () => draw() } });
-	const toolbox = el("select", { "aria-label": "Toolbox", on: { change: () => draw() } });
-	const order = choices([["name", "By name"], ["tokens", "Most tokens first"]], { "aria-label": "Order", on: { change: () => draw() } });
+	const choice = (label, pairs) => el("select", { label, on: { change: () => draw() } }, options(pairs));
+	const kind = choice("Kind", KINDS), toolbox = choice("Toolbox", []);
+	const order = choice("Order", [["name", "By name"], ["tokens", "Most tokens first"]]);
 	const note = el("p.soft.note", { role: "status" });
-	const list = rowList({ class: "rows items-list", "aria-label": "Tools, prompts and resources" });
+	const list = rowList("items-list", "Tools, prompts and resources");
 	const more = button("Show all", () => draw(Infinity), { class: "quiet", hidden: true });
 	const pane = split([note, list, more]);
 	const root = el("section", el("h1", "Tools"), el("div.tools-row", search, kind, toolbox, order), pane.root);
@@ -50,16 +48,15 @@ export function toolsView() {
 			problem = error.message;
 		}
 		const chosen = toolbox.value;
-		replace(toolbox, [el("option", { value: "" }, "All toolboxes"), [...new Set(items.map((item) => item.toolbox))].sort().map((name) => el("option", { value: name }, name))]);
+		replace(toolbox, options([["", "All toolboxes"], ...[...new Set(items.map((item) => item.toolbox))].sort().map((name) => [name, name])]));
 		toolbox.value = chosen;
 		if (toolbox.selectedIndex < 0) toolbox.value = "";
 		draw();
 	}
 
 	function found() {
-		const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
 		const matching = items.filter((item) => (!kind.value || item.kind === kind.value) && (!toolbox.value || item.toolbox === toolbox.value) &&
-			words.every((word) => [path(item.toolbox, item.server, item.name), item.title, item.description, item.uri].join(" ").toLowerCase().includes(word)));
+			matches(search.value, path(item.toolbox, item.server, item.name), item.title, item.description, item.uri));
 		const nameOf = (item) => path(item.toolbox, item.server, item.name ?? item.uri);
 		const byName = (a, b) => nameOf(a).localeCompare(nameOf(b));
 		return matching.sort(order.value === "tokens" ? (a, b) => (b.tokens ?? -1) - (a.tokens ?? -1) || byName(a, b) : byName);
@@ -67,7 +64,7 @@ export function toolsView() {
 
 	function draw(limit = MAX_ROWS) {
 		const matching = found();
-		reconcile(list, matching.slice(0, limit), keyOf, (item) => rowItem(keyOf(item), () => open(item),
+		reconcile(list, matching.slice(0, limit), itemKey, (item) => rowItem(itemKey(item), () => open(item),
 			el("span.what", el("span.soft", path(item.toolbox, item.server), "/"), el("b", item.name ?? item.uri),
 				item.kind !== "tool" && el("span.badge", item.kind),
 				item.annotations?.destructiveHint && el("span.badge.warn", "destructive")),
@@ -75,14 +72,13 @@ export function toolsView() {
 			el("span.figure", count(item.tokens), el("small", " tokens"))));
 		more.hidden = matching.length <= limit;
 		replace(more, `Show all ${count(matching.length)}`);
-		const tokens = matching.reduce((sum, item) => sum + (item.tokens ?? 0), 0);
-		replace(note, problem || (matching.length ? `${plural(matching.length, "item")}, ${plural(tokens, "token")} if all were shown to an agent` :
+		replace(note, problem || (matching.length ? `${plural(matching.length, "item")}, ${plural(sum(matching, "tokens"), "token")} if all were shown to an agent` :
 			items.length ? "Nothing matches." : "Nothing is listed yet: servers are listed when they are first started."));
 		pane.mark();
 	}
 
 	function open(item, earlier) {
-		const key = keyOf(item);
+		const key = itemKey(item);
 		if (!panels.has(key)) panels.set(key, panel(item));
 		const { node, again } = panels.get(key);
 		if (earlier) again(earlier);
@@ -92,8 +88,7 @@ export function toolsView() {
 	async function shown(wanted) {
 		await load();
 		if (!wanted) return;
-		const item = items.find((each) => each.kind === wanted.kind && each.toolbox === wanted.toolbox && each.server === wanted.server &&
-			(each.name === wanted.name || each.uri === wanted.name));
+		const item = items.find((each) => each.kind === wanted.kind && keyOf(each) === keyOf(wanted) && (each.name === wanted.name || each.uri === wanted.name));
 		if (item) open(item, wanted.kind === "prompt" || wanted.kind === "tool" ? wanted : undefined);
 		else replace(note, `${path(wanted.toolbox, wanted.server, wanted.name)} is not offered any more.`);
 	}
@@ -123,8 +118,6 @@ function panel(item) {
 			!isKept && (kept === "cut" ? "The arguments were too long to be kept whole: fill them in again." : "The arguments were not kept: fill them in again."));
 	}
 
-	const tree = item.kind === "tool" && schemaTree(schema);
-
 	async function call(confirmed) {
 		let text;
 		try {
@@ -141,7 +134,7 @@ function panel(item) {
 			// The arguments go as they were typed: numbers may be larger than this language has.
 			const reply = await post("api/call", `${JSON.stringify(target).slice(0, -1)},"arguments":${given}}`, { signal: AbortSignal.timeout(CALL_TIMEOUT) });
 			replace(answer, el("h3", reply.error ? "Error" : "Result", el("span.soft", ` after ${seconds(reply.seconds)}`)),
-				reply.error ? textBlock(typeof reply.error === "string" ? reply.error : JSON.stringify(reply.error, null, 2), { label: "Error" }) : resultBlock(reply.result));
+				reply.error ? textBlock(typeof reply.error === "string" ? reply.error : JSON.stringify(reply.error, null, 2), "Error") : resultBlock(reply.result));
 		} catch (error) {
 			if (error.body?.confirm) return askFirst(error.message);
 			replace(answer, el("p.bad", error.message));
@@ -163,9 +156,9 @@ function panel(item) {
 	const node = el("div",
 		el("p.soft", path(item.toolbox, item.server, item.name), item.uri && ` · ${item.uri}`),
 		el("p.badges", el("span.badge", `${count(item.tokens)} tokens`),
-			Object.entries(item.annotations ?? {}).filter(([, value]) => value === true).map(([name]) => el("span", { class: name === "destructiveHint" ? "badge warn" : "badge" }, name.replace("Hint", "")))),
+			Object.entries(item.annotations ?? {}).filter(([, value]) => value === true).map(([name]) => el(name === "destructiveHint" ? "span.badge.warn" : "span.badge", name.replace("Hint", "")))),
 		item.description && el("p.description", item.description),
-		item.kind === "tool" && el("details", el("summary", "Schema"), tree, jsonBlock(schema, { label: "Schema as JSON" })),
+		item.kind === "tool" && el("details", el("summary", "Schema"), schemaTree(schema), jsonBlock(schema, "Schema as JSON")),
 		said, form?.node, actions({ label: verb, class: "primary", run: () => call(false) }), answer);
 	return { node, again };
 }

@@ -2,17 +2,15 @@
 
 import { actions, append, el, reconcile, replace, replaceIfChanged, tile } from "./dom.js";
 import { jsonBlock, sentence, sideBySide, textBlock } from "./content.js";
-import { clock, count, firstLine, path, plural, seconds, since } from "./format.js";
-import { hostList } from "./hosts.js";
+import { clock, count, firstLine, path, plural, seconds, since, sum } from "./format.js";
 import { go } from "./router.js";
-import { get, now, on, placeOf, post, store } from "./store.js";
-
-const keyOf = (item) => JSON.stringify([item.kind, item.id, item.toolbox, item.server, item.item]);
+import { hostList } from "./servers.js";
+import { get, itemKey, keyOf, now, on, placeOf, post, store } from "./store.js";
 
 function card(item, kind, title, ...children) {
 	const server = path(item.toolbox, item.server), what = item.tool ?? item.item;
-	return el("li", { class: `card ${kind}` }, el("article", { "aria-label": `${title} ${path(server, what)}` },
-		el("header", el("span", { class: `badge ${kind}` }, title), el("h2", what ? [el("span.soft", server, "/"), what] : server)),
+	return el(`li.card.${kind}`, el("article", { label: `${title} ${path(server, what)}` },
+		el("header", el(`span.badge.${kind}`, title), el("h2", what ? [el("span.soft", server, "/"), what] : server)),
 		children));
 }
 
@@ -39,7 +37,7 @@ function approval(item) {
 /** All of the arguments, of which the state has only the beginning if they are long. */
 function wholeCall(item) {
 	const place = el("div");
-	const show = (text) => replace(place, jsonBlock(text, { label: "Arguments of the call", whole: true }));
+	const show = (text) => replace(place, jsonBlock(text, "Arguments of the call", true));
 	show(item.arguments);
 	if (item.rest === "lost") append(place, el("p.bad", "This is only its beginning: the call is too large to be kept, so nobody can see the rest."));
 	if (item.rest === "kept") append(place, actions({ label: "Show the whole call", run: async () => {
@@ -73,7 +71,7 @@ function definition(item) {
 	const place = el("div");
 	let seen;
 	const show = ({ before, after, hash, isKnown = true, warnings = [] }) => (seen = hash, replace(place, warnings.map((warning) => el("p.bad", warning)), sideBySide(before, after, isKnown)));
-	const isSame = (each) => each.toolbox === item.toolbox && each.server === item.server && each.item === item.item;
+	const isSame = (each) => keyOf(each) === keyOf(item) && each.item === item.item;
 	const look = () => get("api/lock").then(({ changes }) => show(changes.find(isSame) ?? {}), (error) => replace(place, error.message));
 	if (item.before || item.after) show(item);
 	else look();
@@ -92,7 +90,7 @@ function definition(item) {
 
 /** What is wrong, and what to do. */
 const trouble = ({ why, next, lines = [] }, label) => [el("p", el("strong", sentence(firstLine(why)))), next && el("p", sentence(next)),
-	lines.length > 0 && textBlock(lines.join("\n"), { label })];
+	lines.length > 0 && textBlock(lines.join("\n"), label)];
 
 function crashed(item) {
 	const start = async () => (await post("api/server", { ...placeOf(item), do: "start" }), "Asked to start.");
@@ -109,9 +107,10 @@ const MAKE = { approval, sign_in: signIn, notice, definition, crashed, hosts };
 const ORDER = Object.keys(MAKE);
 
 export function waitingView() {
-	const list = el("ul.cards", { "aria-label": "Waiting for you" });
-	const empty = el("div.empty", { hidden: true });
-	const glance = el("section.glance", { "aria-label": "At a glance" });
+	const list = el("ul.cards", { label: "Waiting for you" });
+	const empty = el("div.empty", { hidden: true }, el("p", el("strong", "Nothing is waiting for you.")),
+		el("p.soft", "Approvals, sign-ins, changed definitions and crashed servers appear here as they come."));
+	const glance = el("section.glance", { label: "At a glance" });
 	const heading = el("h1", { tabindex: "-1" }, "Waiting for you");
 	const root = el("section", heading, empty, list, glance);
 
@@ -120,13 +119,11 @@ export function waitingView() {
 		const { waiting, servers, toolboxes } = store.state;
 		const items = waiting.filter((item) => MAKE[item.kind]).sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind) || (a.at ?? 0) - (b.at ?? 0));
 		const hadFocus = list.contains(document.activeElement);
-		reconcile(list, items, keyOf, (item) => MAKE[item.kind](item));
+		reconcile(list, items, itemKey, (item) => MAKE[item.kind](item));
 		// What was decided disappears: whoever works by keyboard goes on with the next one.
 		if (hadFocus && !list.contains(document.activeElement)) (list.querySelector("button, a") ?? heading).focus();
 		list.hidden = !items.length;
 		empty.hidden = items.length > 0;
-		replaceIfChanged(empty, items.length > 0, () => [el("p", el("strong", "Nothing is waiting for you.")),
-			el("p.soft", "Approvals, sign-ins, changed definitions and crashed servers appear here as they come.")]);
 		replaceIfChanged(glance, [servers, toolboxes, store.state.since], () => tiles(servers, toolboxes));
 		countDown();
 	}
@@ -146,7 +143,6 @@ export function waitingView() {
 }
 
 function tiles(servers, toolboxes) {
-	const sum = (list, member) => list.reduce((total, each) => (typeof each[member] === "number" ? (total ?? 0) + each[member] : total), null);
 	const ready = servers.filter((server) => server.state === "ready").length;
 	const failed = servers.filter((server) => ["failed", "backoff"].includes(server.state)).length;
 	const errors = sum(servers, "errors"), tools = sum(toolboxes, "tools");
