@@ -527,12 +527,11 @@ class ClientCall(Struct, eq=False):
         """Send the only response, or keep it while the client is away."""
         route, parked = self.route, self.parked
         passage, tracker = route.passage, route.tracker
+        # Nearly every request of those who only count is counted without a passage.
+        if passage is None and tracker is not None and not (kind == "result" and tracker.counts_result(self, parts)):
+            passage = passage_of(self)
         if passage is not None:
             passage.end_with(kind, parts, self.is_success)
-        # Nearly every request of those who only count is counted without a passage.
-        elif tracker is not None and not (kind == "result" and tracker.counts_result(self, parts)):
-            if (passage := passage_of(self)) is not None:
-                passage.end_with(kind, parts, self.is_success)
         if parked is None:
             self.session.finish(self, kind, parts)
         elif parked.is_away:
