@@ -166,7 +166,8 @@ class ItemFigures:
         self._bytes_out = 0
         self._ends: dict[CallEnd, EndFigures] = {"ok": EndFigures()}
         # Of calls that ended well and were sent as they arrived, as nearly all: for each its duration, its bytes to the
-        # server without the closing brace, and those to the client. A call only adds them here; they are counted with many others (`settle`).
+        # server without the closing brace, and those to the client. A call only adds them here; they are counted with
+        # many others (`settle`).
         self.fresh: list[tuple[float, int, int]] = []
         # By end, what the ring of the day has of them.
         self.noted: dict[CallEnd, list[int]] = {}
@@ -298,8 +299,8 @@ class CallFigures:
         self._rows: dict[tuple[str, str, str, str], ItemFigures] = {}
         self._items: dict[Label, int] = {}
         self._row_of: dict[GuardedRequest, ItemFigures] = {}
-        # The same for calls that nobody describes, by the method as it is written to the server, which is one object for
-        # all calls of tools, by server and by item: three look-ups take less than to make a key of the three.
+        # The same for calls that nobody describes, by the method as it is written to the server, which is one object
+        # for all calls of tools, by server and by item: three look-ups take less than to make a key of the three.
         self._row_at: dict[bytes, dict[CountedServer, dict[str, ItemFigures]]] = {}
         self._running: set[AnyPassage] = set()
         # Whether somebody listens.
