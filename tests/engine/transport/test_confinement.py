@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcp_workbench.engine.process_context import DEBUGGER, hide_memory
+from mcp_workbench.engine.transport import seccomp
 from mcp_workbench.engine.transport.confinement import (
     GUARDED,
     ROOT_CAPABILITIES,
@@ -68,6 +69,18 @@ def test_a_server_of_root_uses_files_of_others(tmp_path: Path) -> None:
     command = f"echo after > '{theirs}' && chown 1235 '{theirs}'"
     start_confined(GUARDED, lambda: subprocess.run(["/bin/sh", "-c", command], check=True))
     assert (theirs.read_text(), theirs.stat().st_uid) == ("after\n", 1235)
+
+
+@pytest.mark.parametrize("has_flags", [True, False])
+def test_filter_is_applied_once_with_and_without_the_call_for_it(
+    has_flags: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_flags:
+        # No call has this number.
+        monkeypatch.setattr(seccomp, "call_number", lambda: 9999)
+    before = int(our_status().get("Seccomp_filters", "0"))
+    found = status_of(GUARDED)
+    assert (found["Seccomp"], int(found["Seccomp_filters"])) == ("2", before + 1)
 
 
 def test_a_program_that_cannot_be_started_is_reported_as_without_confinement() -> None:

@@ -55,6 +55,8 @@ _ALL_BITS: Final = 0xFFFFFFFF
 
 class Architecture(NamedTuple):
     audit: int
+    # Of the call that applies a filter.
+    seccomp: int
     calls: dict[str, int]
 
 
@@ -94,6 +96,7 @@ _COMMON_CALLS: Final = {
 ARCHITECTURES: Final = {
     "x86_64": Architecture(
         0xC000003E,
+        317,
         {
             **_COMMON_CALLS,
             "ioctl": 16,
@@ -144,6 +147,7 @@ ARCHITECTURES: Final = {
     ),
     "aarch64": Architecture(
         0xC00000B7,
+        277,
         {
             **_COMMON_CALLS,
             "ioctl": 29,
@@ -197,6 +201,11 @@ ARCHITECTURES: Final = {
 
 def is_supported(machine: str = platform.machine()) -> bool:
     return machine in ARCHITECTURES
+
+
+def call_number(machine: str = platform.machine()) -> int:
+    """Of the call that applies a filter."""
+    return ARCHITECTURES[machine].seccomp
 
 
 @cache
