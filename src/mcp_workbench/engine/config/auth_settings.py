@@ -181,8 +181,6 @@ class ProxyConfig(Declared, frozen=True, kw_only=True, rename="camel"):
 
 class _Issuer(Members[IssuerConfig]):
     def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> IssuerConfig | None:
-        if not _has(found, "issuer", path, reader):
-            return None
         return IssuerConfig(**found, has_literal_secret=_is_literal(value, "clientSecret"))
 
 
@@ -224,23 +222,11 @@ class _Issuers(Kind):
 
 class _Proxy(Members[ProxyConfig]):
     def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> ProxyConfig | None:
-        if not _has(found, "peers", path, reader):
-            return None
         if not found.get("secret") and not found.get("certificate"):
             hint = "anyone who can connect from there could claim to be any user"
             reader.problem(path, "found neither `secret` nor `certificate`", "one of them", hint=hint)
             return None
         return ProxyConfig(**found, has_literal_secret=_is_literal(value, "secret"))
-
-
-class _ForwardIdentity(Members[ForwardedIdentityConfig]):
-    def read(self, value: object, path: Path, reader: Reader) -> ForwardedIdentityConfig | None:
-        if isinstance(value, bool):
-            return ForwardedIdentityConfig() if value else None
-        return super().read(value, path, reader)
-
-    def schema(self) -> Schema:
-        return {"anyOf": [{"type": "boolean"}, super().schema()]}
 
 
 class _TokenExchange(Members[TokenExchangeConfig]):
@@ -254,12 +240,6 @@ class _TokenExchange(Members[TokenExchangeConfig]):
         return {**super().schema(), "anyOf": [{"required": ["audience"]}, {"required": ["resource"]}]}
 
 
-def _has(found: dict[str, Any], name: str, path: Path, reader: Reader) -> bool:
-    if not found.get(name):
-        reader.problem(path, f"{quote(name)} is missing", "it")
-    return bool(found.get(name))
-
-
 def _is_literal(value: object, name: str) -> bool:
     """Whether a secret is written in the file itself."""
     written = value.get(name) if isinstance(value, dict) else None
@@ -269,5 +249,9 @@ def _is_literal(value: object, name: str) -> bool:
 _ISSUER: Final = _Issuer(IssuerConfig, "an identity provider with `issuer` and `publicUrl`")
 AUTH: Final = _Issuers()
 TRUSTED_PROXY: Final = _Proxy(ProxyConfig, "a proxy with `peers` and `secret`")
-FORWARD_IDENTITY: Final = _ForwardIdentity(ForwardedIdentityConfig, "`true`, or an object with `header` or `audience`")
+FORWARD_IDENTITY: Final = Members(
+    ForwardedIdentityConfig,
+    "`true`, or an object with `header` or `audience`",
+    switch=lambda is_on: ForwardedIdentityConfig() if is_on else None,
+)
 TOKEN_EXCHANGE: Final = _TokenExchange(TokenExchangeConfig, "an object with `audience` or `resource`")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from mcp_workbench.engine.config.kinds import Text, one_of
 from mcp_workbench.engine.config.members import Members
-from mcp_workbench.engine.config.problems import Path, quote
+from mcp_workbench.engine.config.problems import Path
 from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.setting import REQUIRED, Declared, setting
 
@@ -69,14 +69,6 @@ class KeyFileConfig(Declared, frozen=True, kw_only=True):
     )
 
 
-class _KeyFile(Members[KeyFileConfig]):
-    def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> KeyFileConfig | None:
-        if "file" not in found:
-            reader.problem(path, "`file` is missing", "it")
-            return None
-        return KeyFileConfig(**found)
-
-
 class ClusterConfig(Declared, frozen=True, kw_only=True, rename="camel"):
     """Several equal instances, which leave state for each other."""
 
@@ -89,7 +81,7 @@ class ClusterConfig(Declared, frozen=True, kw_only=True, rename="camel"):
         REQUIRED,
     )
     key: KeyFileConfig = setting(
-        _KeyFile(KeyFileConfig, 'an object such as `{"file": "cluster.key"}`'),
+        Members(KeyFileConfig, 'an object such as `{"file": "cluster.key"}`'),
         "The key with which values there are encrypted and authenticated, the same for all instances.",
         REQUIRED,
     )
@@ -105,13 +97,4 @@ class ClusterConfig(Declared, frozen=True, kw_only=True, rename="camel"):
     )
 
 
-class _Cluster(Members[ClusterConfig]):
-    def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> ClusterConfig | None:
-        for name in ("state", "key"):
-            if name not in found:
-                reader.problem(path, f"{quote(name)} is missing", "it")
-                return None
-        return ClusterConfig(**found)
-
-
-CLUSTER: Final = _Cluster(ClusterConfig, "an object with `state` and `key`")
+CLUSTER: Final = Members(ClusterConfig, "an object with `state` and `key`")

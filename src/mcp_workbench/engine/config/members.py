@@ -6,11 +6,11 @@ one, so that other files start without it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar
 
 from mcp_workbench.engine.config.kinds import Kind, Schema
-from mcp_workbench.engine.config.problems import Path
+from mcp_workbench.engine.config.problems import Path, quote
 from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.redact import secrets_in
 from mcp_workbench.engine.config.setting import REQUIRED, Declared, Setting, schemas_of
@@ -20,23 +20,41 @@ T = TypeVar("T", bound=Declared)
 
 class Members(Kind, Generic[T]):
     """An object with the settings of `declared`. `foreign` members belong to other clients and are ignored; `hints` say
-    what to do about unknown ones that belong elsewhere."""
+    what to do about unknown ones that belong elsewhere; `switch` says what `true` and `false` mean in its place."""
 
     def __init__(
-        self, declared: type[T], expected: str, *, foreign: Collection[str] = (), hints: Mapping[str, str] | None = None
+        self,
+        declared: type[T],
+        expected: str,
+        *,
+        foreign: Collection[str] = (),
+        hints: Mapping[str, str] | None = None,
+        switch: Callable[[bool], T | None] | None = None,
     ) -> None:
         self._declared = declared
         self._expected = expected
         self._foreign = foreign
         self._hints = hints or {}
+        self._switch = switch
 
     @property
     def settings(self) -> dict[str, Setting]:
         return self._declared.SETTINGS
 
+    @property
+    def _required(self) -> list[str]:
+        return [name for name, each in self.settings.items() if each.default is REQUIRED]
+
     def read(self, value: object, path: Path, reader: Reader) -> T | None:
+        if self._switch is not None and isinstance(value, bool):
+            return self._switch(value)
         found = self.read_fields(value, path, reader)
-        return None if found is None or None in found.values() else self.made(found, value, path, reader)
+        if found is None or None in found.values():
+            return None
+        missing = [name for name in self._required if not found.get(self.settings[name].field)]
+        for name in missing:
+            reader.problem(path, f"{quote(name)} is missing", "it")
+        return None if missing else self.made(found, value, path, reader)
 
     def made(self, found: dict[str, Any], value: object, path: Path, reader: Reader) -> T | None:
         """Return what valid members mean together, or None after reporting why they cannot."""
@@ -76,5 +94,6 @@ class Members(Kind, Generic[T]):
             "properties": schemas_of(self.settings),
             "additionalProperties": bool(self._foreign),
         }
-        required = [name for name, each in self.settings.items() if each.default is REQUIRED]
-        return {**schema, "required": required} if required else schema
+        if self._required:
+            schema["required"] = self._required
+        return schema if self._switch is None else {"anyOf": [{"type": "boolean"}, schema]}

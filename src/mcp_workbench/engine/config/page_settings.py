@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-from mcp_workbench.engine.config.kinds import Schema, one_of
+from mcp_workbench.engine.config.kinds import one_of
 from mcp_workbench.engine.config.members import Members
-from mcp_workbench.engine.config.problems import Path
-from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.setting import Declared, setting
 
 Capture = Literal["none", "shape", "redacted", "full"]
@@ -28,14 +26,8 @@ class PageConfig(Declared, frozen=True, kw_only=True):
     is_served: bool = True
 
 
-class _PageMembers(Members[PageConfig]):
-    def read(self, value: object, path: Path, reader: Reader) -> PageConfig | None:
-        if isinstance(value, bool):
-            return PageConfig(is_served=value)
-        return super().read(value, path, reader)
-
-    def schema(self) -> Schema:
-        return {"anyOf": [{"type": "boolean"}, super().schema()]}
-
-
-PAGE: Final = _PageMembers(PageConfig, '`false`, or an object such as `{"capture": "shape"}`')
+PAGE: Final = Members(
+    PageConfig,
+    '`false`, or an object such as `{"capture": "shape"}`',
+    switch=lambda is_served: PageConfig(is_served=is_served),
+)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from mcp_workbench.engine.config.kinds import Kind, Schema, Seconds, Whole, one_of
+from mcp_workbench.engine.config.kinds import Seconds, Whole, one_of
 from mcp_workbench.engine.config.members import Members
-from mcp_workbench.engine.config.problems import Path
-from mcp_workbench.engine.config.reading import Reader
 from mcp_workbench.engine.config.setting import Declared, setting
 
 ProgramWrites = Literal["ask", "never", "allow"]
@@ -31,21 +29,8 @@ class ProgramsConfig(Declared, frozen=True, kw_only=True):
     )
 
 
-class _Programs(Kind):
-    """`true`, or an object."""
-
-    def __init__(self) -> None:
-        self._members = Members(
-            ProgramsConfig, "`true`, or an object with `calls`, `seconds`, `memoryMiB` and `writes`"
-        )
-
-    def read(self, value: object, path: Path, reader: Reader) -> ProgramsConfig | None:
-        if value is False:
-            return None
-        return ProgramsConfig() if value is True else self._members.read(value, path, reader)
-
-    def schema(self) -> Schema:
-        return {"anyOf": [{"type": "boolean"}, self._members.schema()]}
-
-
-PROGRAMS: Final = _Programs()
+PROGRAMS: Final = Members(
+    ProgramsConfig,
+    "`true`, or an object with `calls`, `seconds`, `memoryMiB` and `writes`",
+    switch=lambda is_on: ProgramsConfig() if is_on else None,
+)
