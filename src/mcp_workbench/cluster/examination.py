@@ -90,7 +90,7 @@ async def examine(config: ClusterConfig, folder: str, password: str | None) -> C
             except MsgspecError:
                 continue
     except StateAway as error:
-        hint = "check the address, the network and the server; calls go on without it"
+        hint = "check the address, the password, the network and the server; calls go on without it"
         report.problems.append((f"the state server at {link.address} cannot be used: {error}", hint))
     finally:
         await link.close()
