@@ -46,6 +46,10 @@ class Route(Struct, eq=False):
 
     # Determines the connection: the client's own, or one made for this call if it must not share its connection.
     caller: Caller
+    # What authentication proved about the requester; if nothing, what the steps knew when it had to wait.
+    identity: object = None
+    # The header `traceparent` that it came with over HTTP, where calls are traced.
+    trace_parent: str = ""
     entry: ServerEntry | None = None
     decision: Forward | None = None
     # The client's name for the item, before there is a decision.
@@ -55,8 +59,6 @@ class Route(Struct, eq=False):
     wire_id: int = 0
     # The task that it waits for before it is sent or answered.
     task: asyncio.Task[None] | None = None
-    # What authentication proved about the requester; if nothing, what the steps knew when it had to wait.
-    identity: object = None
     # With steps: its passage through them; if it has to wait before them, also when it arrived.
     passage: AnyPassage | None = None
     arrived: float | None = None
@@ -70,8 +72,6 @@ class Route(Struct, eq=False):
     is_task: bool = False
     # What else to do when it is cancelled.
     on_cancelled: Callable[[], None] | None = None
-    # The header `traceparent` that it came with over HTTP, where calls are traced.
-    trace_parent: str = ""
 
     @property
     def own_item(self) -> str:

@@ -347,7 +347,7 @@ class Session(Struct, eq=False):
             self.view,
             caller,
             revision,
-            Route(caller, identity=self.identity, trace_parent=self.trace_parent),
+            Route(caller, self.identity, self.trace_parent),
             meta,
             stamp.progress_token,
             log_level,

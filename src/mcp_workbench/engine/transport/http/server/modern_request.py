@@ -55,8 +55,8 @@ class ModernRequest(Struct, eq=False):
         """Hand the request to the session. The answer may have been sent when this returns."""
         self.session = session
         params = summary.params
-        if params is not None and summary.method:
-            session.on_request(self._id, summary.method, params)
+        if params is not None and self._method:
+            session.on_request(self._id, self._method, params)
         else:
             hand_over(session, body, summary)
         if not self.is_over:
