@@ -41,7 +41,7 @@ class WriteBatch:
         # Set while something is handled: writes are held back until `release`.
         self.is_held = False
         # Set while a single message is handled: nearly always it leads to one line, which is written at once, as it
-        # would be afterwards. Whoever writes it unsets this, so that further ones are held back.
+        # would be afterwards. Whoever writes it unsets this, so that further ones are written together.
         self.is_sole = False
         self._is_scheduled = False
 

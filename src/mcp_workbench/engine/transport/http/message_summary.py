@@ -112,7 +112,7 @@ def _version_of(stamp: bytes) -> str | None:
 _last_stamp: tuple[bytes, tuple[Raw, str | None]] = (b"", (Raw(b""), None))
 
 
-def _stamp_and_version(piece: Raw) -> tuple[Raw, str | None]:
+def stamp_and_version(piece: Raw) -> tuple[Raw, str | None]:
     """The stamp, interned, and its revision. Nearly always the last one again: comparing it is faster than to compute
     its hash."""
     global _last_stamp
@@ -125,15 +125,6 @@ def _stamp_and_version(piece: Raw) -> tuple[Raw, str | None]:
     if stamp is not piece:
         _last_stamp = written, found
     return found
-
-
-def summarise_short(request: messages.ShortRequest) -> MessageSummary:
-    """What `summarise` says of it."""
-    members, version = request.params, None
-    stamp = members.get("_meta")
-    if stamp is not None:
-        members["_meta"], version = _stamp_and_version(stamp)
-    return MessageSummary("request", bytes(request.id), request.method, members, version)
 
 
 def summarise(
@@ -168,7 +159,7 @@ def summarise(
         else:
             stamp = members.get("_meta")
             if stamp is not None:
-                members["_meta"], version = _stamp_and_version(stamp)
+                members["_meta"], version = stamp_and_version(stamp)
     return MessageSummary("notification" if id is None else "request", id, method, members, version, envelope)
 
 

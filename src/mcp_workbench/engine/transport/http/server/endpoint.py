@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from mcp_workbench.engine.jsonrpc import messages
@@ -31,8 +32,8 @@ from mcp_workbench.engine.transport.http.message_summary import (
     is_batch,
     single_line,
     split_batch,
+    stamp_and_version,
     summarise,
-    summarise_short,
 )
 from mcp_workbench.engine.transport.http.server.admission import (
     CORS_ALLOWED,
@@ -68,7 +69,7 @@ from mcp_workbench.engine.transport.http.server.sessions import LegacySession, P
 from mcp_workbench.engine.transport.http.server.status_codes import STATUS_OF_CODE
 from mcp_workbench.engine.transport.http.server.throttle import FAILURE_WINDOW, AuthenticationThrottle
 from mcp_workbench.engine.transport.http.server.unauthenticated_connections import network_of
-from mcp_workbench.engine.transport.http.server.validation import ShownParameters, is_stateless, mismatch
+from mcp_workbench.engine.transport.http.server.validation import ShownParameters, has_agreed, is_stateless, mismatch
 from mcp_workbench.engine.transport.pieces import Pieces
 from mcp_workbench.engine.transport.shared_timer import SharedTimer
 from mcp_workbench.errors import shortage
@@ -317,7 +318,13 @@ class Endpoint:
                 self.recalling.add(recalling)
                 recalling.add_done_callback(self.recalling.discard)
                 return recalling
-            if not head.is_ordinary and "origin" in head.headers:
+            if head.is_ordinary and type(body) is bytes and not self._large_bodies.behind:
+                # Nearly all requests: none of what follows is about them.
+                if head.recall is not None:
+                    head.recall()
+                self._serve_post(head, body, writer)
+                return None
+            if "origin" in head.headers:
                 # Its pages are for no other origin. Forms come from browsers, which always send it with a POST.
                 if self._is_of_site(head):
                     self._serve_site(head, body, writer)
@@ -325,7 +332,7 @@ class Endpoint:
                 writer.add_headers(self._admission.cors_headers(head))
             if head.recall is not None:
                 head.recall()
-            if not head.is_ordinary and head.method != "POST":
+            if head.method != "POST":
                 self._serve_rest(head, writer)
             elif type(body) is not bytes or self._large_bodies.behind:
                 return self._large_bodies.take(head, body, writer)
@@ -450,20 +457,17 @@ class Endpoint:
             if LINE_FEED in body or CARRIAGE_RETURN in body:
                 body = single_line(body)
             short = read_short_request(body)
-            if short is not None:
-                if "_meta" not in short.params and self._serve_legacy(head, short, writer):
-                    return
-                summary = summarise_short(short)
-            else:
-                if body[:1] != b"{" and is_batch(body):
-                    self._serve_batch(head, lambda: _split(body), writer)
-                    return
-                try:
-                    summary = summarise(body)
-                except Malformed as error:
-                    error = error.by_client(body)
-                    _complain(head, writer, error.id, error.code, error.complaint)
-                    return
+            if short is not None and self._serve_short(head, short, writer):
+                return
+            if body[:1] != b"{" and is_batch(body):
+                self._serve_batch(head, lambda: _split(body), writer)
+                return
+            try:
+                summary = summarise(body)
+            except Malformed as error:
+                error = error.by_client(body)
+                _complain(head, writer, error.id, error.code, error.complaint)
+                return
         if summary.kind == "request":
             id = summary.id or b"null"
             if not id.isdigit() and not messages.is_valid_id(id):
@@ -494,15 +498,26 @@ class Endpoint:
             else:
                 session.request_all([(body, summary)], {summary.id}, writer)
 
-    def _serve_legacy(self, head: RequestHead, request: ShortRequest, writer: ResponseWriter) -> bool:
-        """Serve an ordinary request of a session, as nearly all of legacy clients are. False: it needs a look."""
-        id, method = bytes(request.id), request.method
-        if head.lacks_sessions or self.is_draining or method == "initialize" or not id.isdigit():
+    def _serve_short(self, head: RequestHead, request: ShortRequest, writer: ResponseWriter) -> bool:
+        """Serve a call as nearly all are: a modern one like the last with this head, or any request of a session. If
+        False, nothing is done: it needs a closer look."""
+        id, method, params = bytes(request.id), request.method, request.params
+        if self.is_draining or not id.isdigit():
+            return False
+        stamp = params.get("_meta")
+        if stamp is not None:
+            params["_meta"], version = stamp_and_version(stamp)
+            if version is not None:
+                is_known = method == "tools/call" and has_agreed(head, version, params, self._parameters_of)
+                if is_known:
+                    self._begin_modern(head, id, method, params, writer)
+                return is_known
+        if head.lacks_sessions or method == "initialize":
             return False
         session = self._find_session(head)
         if isinstance(session, Refusal) or id in session.responses:
             return False
-        session.request(id, method, request.params, writer)
+        session.request(id, method, params, writer)
         return True
 
     def _serve_stateless(self, head: RequestHead, summary: MessageSummary, body: bytes, writer: ResponseWriter) -> None:
@@ -523,16 +538,28 @@ class Endpoint:
         elif summary.method == "initialize":
             _complain(head, writer, summary.id, METHOD_NOT_FOUND, "`initialize` does not exist in this revision")
         else:
-            method, principal, origin = summary.method, head.principal, head.forwarded or head.address
-            timer, limits = self.modern_requests, self._limits
-            request = ModernRequest(id, method, writer, timer, limits, self._now(), origin, principal)
-            session = self._make_session(request, principal)
-            session.identity = head.identity
-            if self._reads_trace_parent:
-                session.trace_parent = head.get(names.TRACE_PARENT) or ""
-            request.start(session, body, summary)
-            if method == LISTEN:
-                self._watch(head, writer)
+            self._begin_modern(head, id, summary.method, summary.params, writer, (body, summary))
+
+    def _begin_modern(
+        self,
+        head: RequestHead,
+        id: bytes,
+        method: str,
+        params: dict[str, Raw] | None,
+        writer: ResponseWriter,
+        message: tuple[bytes, MessageSummary] | None = None,
+    ) -> None:
+        """`message`: needed if there are no params that are an object."""
+        principal, timer, limits = head.principal, self.modern_requests, self._limits
+        origin = head.forwarded or head.address
+        request = ModernRequest(id, method, writer, timer, limits, self._now(), origin, principal)
+        session = self._make_session(request, principal)
+        session.identity = head.identity
+        if self._reads_trace_parent:
+            session.trace_parent = head.get(names.TRACE_PARENT) or ""
+        request.start(session, params, message)
+        if method == LISTEN:
+            self._watch(head, writer)
 
     def _serve_batch(self, head: RequestHead, read: Callable[[], Posted], writer: ResponseWriter) -> None:
         session = self._find_session(head)

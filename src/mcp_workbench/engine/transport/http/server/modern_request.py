@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from mcp_workbench.engine.jsonrpc.messages import Part
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, kind_and_id
@@ -51,14 +51,16 @@ class ModernRequest(Struct, eq=False):
         state = "over" if self.is_over else "streaming" if self._is_streaming else "waiting"
         return f"<ModernRequest {self._method} {self._id!r} {state}>"
 
-    def start(self, session: ServedSession, body: bytes, summary: MessageSummary) -> None:
-        """Hand the request to the session. The answer may have been sent when this returns."""
+    def start(
+        self, session: ServedSession, params: dict[str, Raw] | None, message: tuple[bytes, MessageSummary] | None
+    ) -> None:
+        """Hand the request to the session: its params, or the message if they are no object. The answer may have been
+        sent when this returns."""
         self.session = session
-        params = summary.params
-        if params is not None and self._method:
+        if params is not None:
             session.on_request(self._id, self._method, params)
-        else:
-            hand_over(session, body, summary)
+        elif message is not None:
+            hand_over(session, *message)
         if not self.is_over:
             self._writer.gone = self.disconnected
             self._timer.add(self)

@@ -309,14 +309,15 @@ class InboundConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
-        if reader.is_over:
+        if self.state is QUIET and reader.head is None and not self._queue and self._stalled_since is None:
+            if self._serve_known(data):
+                return
+        elif reader.is_over:
             self._ignored_bytes += len(data)
             if self._ignored_bytes > LINGER_BYTES:
                 self.abort()
             return
         if reader.head is None:
-            if self.state is QUIET and not self._queue and self._stalled_since is None and self._serve_known(data):
-                return
             self._first_read = data
         status = reader.feed(data)
         if status is not None:
@@ -352,11 +353,9 @@ class InboundConnection(asyncio.Protocol):
             application.serve(head, data[end:], writer)
             return True
         batch = connections.batch
-        batch.is_held = batch.is_sole = True
-        try:
-            application.serve(head, data[end:], writer)
-        finally:
-            batch.release()
+        batch.is_sole = True
+        application.serve(head, data[end:], writer)
+        batch.is_sole = False
         return True
 
     # ── for the reader (`Receiver`) ──

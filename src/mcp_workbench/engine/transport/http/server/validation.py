@@ -6,8 +6,10 @@ is refused. What the body must contain is up to the session.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
+
+from msgspec import Raw
 
 from mcp_workbench.engine.transport.http import header_names as names
 from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters, find_mismatch
@@ -30,15 +32,24 @@ def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
     return head.lacks_sessions and summary.method != "initialize"
 
 
+def has_agreed(
+    head: RequestHead, version: str | None, params: Mapping[str, Raw], parameters_of: ShownParameters | None
+) -> bool:
+    """Whether a call of a tool certainly agrees with its head: as nearly all, it is what the head was compared with
+    last, and its tool mirrors no parameters."""
+    known_version, written, name = head.agreed
+    return (
+        version == known_version
+        and bytes(params.get("name", b"")) == written
+        and (parameters_of is None or not parameters_of(name, head.principal))
+    )
+
+
 def mismatch(head: RequestHead, summary: MessageSummary, parameters_of: ShownParameters | None) -> str | None:
     """What is wrong with the headers of a modern request, or None."""
     version, method, params = summary.version, summary.method, summary.params
-    if method == "tools/call" and params is not None:
-        known_version, written, name = head.agreed
-        # Nearly always what this head was compared with last.
-        if version == known_version and bytes(params.get("name", b"")) == written:
-            parameters = None if parameters_of is None else parameters_of(name, head.principal)
-            return find_mismatch(parameters, summary.arguments, head.parameters) if parameters else None
+    if method == "tools/call" and params is not None and has_agreed(head, version, params, parameters_of):
+        return None
     headers = head.headers
     if version is None:
         # Nothing to compare with. The session refuses requests without a stamp, but not `ping`, which a legacy client
