@@ -108,6 +108,17 @@ async def test_control_lines_are_sent_once_before_messages_sent_together() -> No
         assert await front_end.read() == b"\x01resume {}\n\x01lasting 7\none\ntwo\n"
 
 
+async def test_control_lines_precede_the_answer_to_a_single_message() -> None:
+    class Answering(Received):
+        def on_message(self, line: bytes) -> None:
+            front_end.link.send(b"answer")
+
+    async with linked(Answering(), [[], [b"resume {}"]]) as front_end:
+        for expected in (b"answer\n", b"\x01resume {}\nanswer\n"):
+            await front_end.send(MESSAGE + b"\n")
+            assert await front_end.read() == expected
+
+
 async def test_behind_a_message_that_has_to_wait_each_is_announced_by_itself() -> None:
     unannounced: list[list[bytes]] = [[]]
     async with linked(Received(), unannounced) as front_end:

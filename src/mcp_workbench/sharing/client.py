@@ -72,6 +72,11 @@ class AnnouncingWriter(PipeWriter):
         # The waiting data begins in the middle of a message, so nothing can be put in front of it.
         self.is_stuck = False
 
+    def write_line(self, parts: tuple[Part, ...], end: bytes = b"\n") -> None:
+        # Nothing is written at once: what the front end has to know goes before it.
+        self._batch.is_sole = False
+        super().write_line(parts, end)
+
     def flush(self) -> None:
         if self._queued:
             lines = self._unannounced()
