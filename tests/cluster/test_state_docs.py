@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_workbench.engine.lasting_state import STATE_KINDS, StateKind
+from mcp_workbench.engine.lasting_state import StateKind
+from tests.support.state_kinds import STATE_KINDS
 
 SCALING = Path(__file__).resolve().parents[2] / "docs" / "guides" / "scaling.md"
 ROWS = {

@@ -20,13 +20,13 @@ from mcp_workbench.engine.lasting_state import (
     NAMED_KEY,
     SESSION,
     SIGN_IN,
-    STATE_KINDS,
     TASK,
     StateKind,
     StateUnavailable,
 )
 from tests.cluster.test_state import KEY, Instances, impatient, linked, running, state_server, until
 from tests.support.cluster_machines import StateServer, needs_state_server
+from tests.support.state_kinds import STATE_KINDS
 
 pytestmark = [pytest.mark.processes, needs_state_server]
 __all__ = ["impatient"]

@@ -52,19 +52,6 @@ WAITING: Final = StateKind("waiting", 600.0, 1000, 32 * 1024, is_common=True)
 SIGN_IN: Final = StateKind("sign-in", 90 * 24 * 3600.0, 200, 128 * 1024, stays_with_name=True)
 # Definitions that differ from the lock file and were accepted, by server and item.
 ACCEPTED_DEFINITION: Final = StateKind("accepted", 30 * 24 * 3600.0, 5000, 16 * 1024, is_common=True, is_renewed=True)
-STATE_KINDS: Final = (
-    SESSION,
-    OPENED,
-    RESULT,
-    TASK,
-    INSTANCE,
-    NAMED_KEY,
-    REVOKED_KEY,
-    APPROVAL,
-    WAITING,
-    SIGN_IN,
-    ACCEPTED_DEFINITION,
-)
 
 
 class StateHealth(Struct, frozen=True, rename="camel"):
