@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -273,6 +274,30 @@ def test_an_everyday_word_counts_less_where_a_tool_has_it() -> None:
 def test_of_tools_for_the_same_thing_the_one_with_the_action_that_is_asked_for_wins(said: str, key: str) -> None:
     first = Index.build(DESK).search(said).hits[0]
     assert first.key == key and not first.is_weak
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("create note", "add_note"),
+        ("create a new note", "add_note"),
+        ("add entity", "create_entities"),
+        ("create directory", "create_directory"),
+    ],
+)
+def test_what_is_acted_on_decides_more_than_the_action(said: str, name: str) -> None:
+    """Among tools that have the word for the action, of published servers."""
+    others = {
+        "create_directory": "Create a new directory or ensure a directory exists.",
+        "create_entities": "Create multiple new entities in the knowledge graph",
+        "create_relations": "Create multiple new relations between entities in the knowledge graph.",
+        "git_create_branch": "Creates a new branch from an optional base branch",
+        "git_add": "Adds file contents to the staging area",
+        "delete_entities": "Delete multiple entities and their associated relations from the knowledge graph",
+    }
+    documents = [SearchDocument(key=each, name=each, description=text) for each, text in others.items()]
+    found = Index.build([*documents, *(msgspec.structs.replace(each, key=each.name) for each in DESK)]).search(said)
+    assert found.hits[0].key == name and not found.hits[0].is_weak
 
 
 def test_a_question_asks_how_things_are_now_and_changes_nothing() -> None:

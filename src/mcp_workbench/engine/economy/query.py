@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 from math import sqrt
 from typing import NamedTuple
 
-from mcp_workbench.engine.economy.actions import actions, is_question
+from mcp_workbench.engine.economy.actions import ACTIONS_OF_WORDS, actions, is_question
 from mcp_workbench.engine.economy.terms import Splitter, runs, stem
 
 # A query is a sentence or two; a pasted page would take long and match everything.
@@ -41,6 +41,10 @@ _IN_CONVERSATION = 0.5
 # The same in Chinese, by character. Some are also part of other words.
 _PARTICLES = frozenset("的了我你您他她们吗呢吧啊这那些把被给帮也请要并将和在是个")
 _WITH_PARTICLE = 0.2
+# In a phrase such as `create note`, what is acted on says more than the action: many tools create something. In a
+# longer text it is not as clear what belongs to what.
+_MAX_TERMS_OF_A_PHRASE = 3
+_ACTION_OF_A_PHRASE = 0.6
 # A question in the present asks how things are now: `what time is it`.
 _PRESENT = frozenset(("is", "are", "s"))
 _CURRENT = stem("current")
@@ -78,6 +82,11 @@ class QueryReader:
             counts = self._counted(spoken)
         # Repetition is emphasis, with diminishing returns.
         wanted = {term: sqrt(count) * _importance(term) for term, count in counts.items()}
+        if len(wanted) <= _MAX_TERMS_OF_A_PHRASE:
+            named = wanted.keys() & ACTIONS_OF_WORDS.keys()
+            if any(term in self._known for term in wanted.keys() - named):
+                for term in named:
+                    wanted[term] *= _ACTION_OF_A_PHRASE
         for term in self._counted(chain.from_iterable(map(runs, quoted))):
             wanted.setdefault(term, _IN_QUOTES)
         said = {run.lower() for run in spoken}
