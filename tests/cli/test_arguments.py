@@ -125,7 +125,7 @@ def test_an_unknown_argument_is_refused_where_the_schema_forbids_it_and_pointed_
         read("txet=x", additionalProperties=False)
     assert read("txet=x") == {"txet": "x"}
     assert unexpected(["txet=x", "text=y"], SCHEMA) == ["the tool has no argument `txet`; did you mean `text`?"]
-    assert unexpected(["qqqq=x"], {"properties": {"a": {}}}) == ["the tool has no argument `qqqq`; there are `a`."]
+    assert unexpected(["qqqq=x"], {"properties": {"a": {}}}) == ["the tool has no argument `qqqq`; it takes `a`."]
     assert unexpected(["any=x"], {}) == []
 
 

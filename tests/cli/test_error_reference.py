@@ -49,7 +49,7 @@ def test_server_output_is_quoted_as_documented(stderr: list[str], stdout: list[s
     ("name", "known", "expected"),
     [
         ("dve", ["dev"], "… `…` does not exist…; did you mean …?"),
-        ("xyz", ["dev"], "… `…` does not exist…; there are …"),
+        ("xyz", ["dev"], "… `…` does not exist…; available: …"),
         ("xyz", [], "… `…` does not exist…; none are available"),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_word_that_is_a_file_or_looks_like_one_is_taken_for_a_configuration(tm
         (["open"], "error: TOOLBOX is missing"),
         (["call"], "error: TOOLBOX/SERVER/TOOL is missing"),
         (["serve", "--fcae", "flat"], "error: unknown option `--fcae`; did you mean `--face`?"),
-        (["demo", "clocks"], "error: there is no demo server `clocks`; there are `clock`"),
+        (["demo", "clocks"], "error: there is no demo server `clocks`; available: `clock`"),
     ],
 )
 def test_wrong_command_line_is_explained_and_ends_with_2(arguments: list[str], complaint: str) -> None:

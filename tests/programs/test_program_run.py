@@ -187,7 +187,7 @@ async def test_it_costs_one_tool_of_at_most_95_tokens_and_changes_no_other(tmp_p
         ("\n1 / 0", "line 2", "ZeroDivisionError"),
         ("x = [1,", "line 1", "SyntaxError"),
         ("def f():\n    yield 1\n", "line 2", "append to a list"),
-        ("import statistics", "line 1", "there are json"),
+        ("import statistics", "line 1", "available: json"),
         ("sorted('ab', key=lambda p: call('dev/fs/read', path=p))", "line 1", "in a loop or a comprehension"),
         ("class Failed(Exception): pass", "line 1", "use functions"),
         ("call()", "line 1", "TypeError: call() missing"),

@@ -73,7 +73,7 @@ async def test_add_records_the_content_of_a_package_and_another_one_is_withheld(
     monkeypatch.setattr(shell, "TIMEOUT", 300)
     config = write_config(tmp_path, {"box": {"usual": scripted_entry()}})
     done = shell.run("add", "added", source, "--toolbox", "box", "--yes", "--config", config)
-    assert done.status == 0 and "with other content it is not started" in done.stderr, done.stderr
+    assert done.status == 0 and "if it changes, the server is not started" in done.stderr, done.stderr
     lock = tmp_path / "workbench.lock"
     locked: Json = json.loads(lock.read_bytes())
     recorded = locked["toolboxes"]["box"]["added"]

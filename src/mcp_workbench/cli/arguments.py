@@ -85,7 +85,7 @@ def _unknown(key: str, known: Schema) -> str:
     if near:
         return f"the tool has no argument `{key}`; did you mean {' or '.join(f'`{name}`' for name in near)}?"
     there = ", ".join(f"`{name}`" for name in known) or "none"
-    return f"the tool has no argument `{key}`; there are {there}"
+    return f"the tool has no argument `{key}`; it takes {there}"
 
 
 def _value(key: str, ones: Sequence[Given], schema: object, root: Schema) -> Raw:

@@ -62,7 +62,7 @@ _SUBSTITUTES: Final = (
     (
         "ModuleNotFoundError: ",
         "",
-        "there are json, re, csv, datetime, math, collections, itertools, functools, hashlib and time",
+        "available: json, re, csv, datetime, math, collections, itertools, functools, hashlib and time",
     ),
     ("PermissionError: Permission denied: '", "", "programs have no files: call a tool that reads them"),
     ("TypeError: ", "object can't be awaited", "`call` returns the value: leave out `await`"),

@@ -133,7 +133,7 @@ def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
         (["x", "https://x.example", "--env", "A=b"], "an address takes no variables"),
         (["x", "--share", "nobody", "--", "y"], "$.toolboxes.desk.mcpServers.x.share"),
         (["notes", "--toolbox", "desk", "--", "y"], "toolbox `desk` already has a server `notes`"),
-        (["postgres", "--", "y"], "which toolbox should it go into? there are `desk`, `web`"),
+        (["postgres", "--", "y"], "which toolbox should it go into: `desk`, `web`?"),
     ],
 )
 def test_a_failed_add_changes_nothing(home: Path, words: list[str], said: str) -> None:

@@ -111,7 +111,7 @@ def test_of_twins_that_differ_in_a_key_one_is_kept_unless_both_are_wanted(tmp_pa
     write(tmp_path, ".cursor/mcp.json", {"time": TIME, "github": first})
     write(tmp_path, ".kiro/settings/mcp.json", {"time": TIME, "github": second})
     done = shell(tmp_path, "--yes", "--no-check")
-    assert done.status == 0 and "that of Cursor is taken over, which differs only in API_KEY" in done.stderr
+    assert done.status == 0 and "that of Cursor is taken over, and they differ only in API_KEY" in done.stderr
     assert "hunter" not in done.stderr
     assert names(tmp_path) == {"code": ["github"], "desk": ["time"]}
 
@@ -261,7 +261,7 @@ def test_twin_in_another_client_does_not_replace_the_existing_server(tmp_path: P
     assert shell(tmp_path, "--yes", "--no-check").status == 0
     write(tmp_path, ".cursor/mcp.json", {"git": twin("one")})
     done = shell(tmp_path, "--update", "--yes")
-    assert done.status == 0 and "git (Cursor): left out, as that of Kiro is taken over" in done.stderr
+    assert done.status == 0 and "git (Cursor): left out: that of Kiro is taken over" in done.stderr
     assert levels(tmp_path) == {"git": "two"}
 
 

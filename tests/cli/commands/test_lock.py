@@ -89,7 +89,7 @@ def test_it_is_written_beside_the_configuration_and_is_the_same_again(rig: Rig) 
     assert (
         done.status == 0
         and "locked 2 servers: 3 tools" in done.stdout
-        and "nothing compares with it yet" in done.stderr
+        and "nothing is compared with it yet" in done.stderr
     )
     assert list(rig.locked()) == ["read", "write"] and stat.S_IMODE(rig.lock.stat().st_mode) == 0o644
     assert json.loads(rig.lock.read_text())["toolboxes"]["box"]["git"]["server"] == "f 1"
@@ -249,7 +249,7 @@ def _accept_what_is_withheld(rig: Rig, short_folder: Path) -> None:
             shown = rig.run("diff")
             assert shown.status == 1 and "box/files  tool write  changed" in shown.stdout
             assert '+ description: "Writes elsewhere."' in shown.stdout and "commit" not in shown.stdout
-            assert f"note: box/files: as the workbench of process {workbench.pid} has it" in shown.stderr
+            assert f"note: box/files: as seen by the running workbench (process {workbench.pid})" in shown.stderr
             before = rig.locked()
             assert "accepted 1 definition" in rig.run("accept", "files/write").stdout
             assert rig.locked()["write"] != before["write"] and rig.locked()["read"] == before["read"]

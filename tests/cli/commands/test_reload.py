@@ -63,7 +63,7 @@ def test_a_process_that_is_no_workbench_is_not_signalled() -> None:
             with said_to_be_a_workbench(other.pid):
                 done = run("reload", str(other.pid))
             assert done.status == 1
-            assert f"process {other.pid}: another process answers in its name" in done.stdout
+            assert f"process {other.pid}: another process answers in its place" in done.stdout
             assert other.poll() is None, "SIGHUP would have ended it"
         finally:
             other.kill()

@@ -120,7 +120,7 @@ def test_a_pointer_into_an_empty_object_says_so() -> None:
         ("length(total)", "`length` cannot be applied to a number"),
         ("length(items, items)", "`length` cannot be applied to an array and an array"),
         ("ceil(`1e999`)", "`ceil` cannot be applied"),
-        ("nonsense(@)", "there is no function `nonsense`; there are abs, "),
+        ("nonsense(@)", "there is no function `nonsense`; available: abs, "),
         ("sort_by(items, id)", "`sort_by` cannot be applied"),
         ("[&total]", "`&` is allowed only before an argument of map, max_by, min_by, sort_by"),
         ("to_string(&total)", "`&` is allowed only before an argument"),

@@ -43,9 +43,9 @@ def test_failure_names_its_place_and_remedy() -> None:
     [
         ("dve", ["dev", "docs"], "toolbox `dve` does not exist; did you mean `dev`?"),
         ("Dev", ["dev"], "toolbox `Dev` does not exist; did you mean `dev`?"),
-        ("xyz", ["dev", "docs"], "toolbox `xyz` does not exist; there are `dev`, `docs`"),
+        ("xyz", ["dev", "docs"], "toolbox `xyz` does not exist; available: `dev`, `docs`"),
         ("x", [], "toolbox `x` does not exist; none are available"),
-        ("", ["dev"], "toolbox `` does not exist; there are `dev`"),
+        ("", ["dev"], "toolbox `` does not exist; available: `dev`"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_right_ones(name: str, known: list[str], expected: str) -> None:

@@ -26,5 +26,5 @@ def test_a_client_is_found_by_name_alias_and_title() -> None:
     assert find("windsurf") is find("devin") is find("Devin Desktop (was Windsurf)")
     with pytest.raises(ConfigError, match="did you mean `cursor`"):
         find("cursr")
-    with pytest.raises(ConfigError, match="there are claude-code, "):
+    with pytest.raises(ConfigError, match="known clients: claude-code, "):
         find("emacs")

@@ -140,7 +140,7 @@ def test_without_a_head_verification_states_its_limits(path: Path) -> None:
     Path(f"{path}{HEAD_SUFFIX}").unlink()
     path.write_text("".join(f"{line}\n" for line in path.read_text().splitlines()[:3]))
     report = verify(str(path))
-    assert report.findings == [] and "cannot be known" in report.notes[0]
+    assert report.findings == [] and "there is no telling" in report.notes[0]
 
 
 @pytest.mark.parametrize("instead", ["text", "folder", "pipe"])
@@ -154,7 +154,7 @@ def test_a_damaged_head_is_found(path: Path, instead: str) -> None:
     report = verify(str(path))
     assert report.findings == [f"`{head}` was damaged"]
     assert report.notes == [
-        f"without `{head}` it cannot be known whether lines were removed at the beginning or the end"
+        f"without `{head}` there is no telling whether lines were removed at the beginning or the end"
     ]
     # The lines are still those of a workbench.
     change_lines(path, lambda lines: [*lines[:3], f"hello {lines[3]}", lines[4]])

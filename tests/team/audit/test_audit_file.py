@@ -584,7 +584,7 @@ def test_after_its_head_was_lost_files_that_were_deleted_by_rotation_are_not_mis
     file.append([line_of(99)])
     # Lines that the head did not know are no addition if there was none.
     assert [line["reason"] for line in lines(path) if "reason" in line] == [
-        f"`{path}{HEAD_SUFFIX}` was missing: whether lines after {lines(path)[-3]['seq']} are gone cannot be known"
+        f"`{path}{HEAD_SUFFIX}` was missing: there is no telling whether lines after {lines(path)[-3]['seq']} are gone"
     ]
     assert (verify(str(path)).findings, verify(str(path)).first) == ([], oldest)
 

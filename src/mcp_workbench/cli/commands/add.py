@@ -253,7 +253,9 @@ def _record(path: str, toolbox: str, name: str, package: Package) -> None:
     if seen is None:
         # Others who check out the configuration must be able to read it.
         os.chmod(target.path, 0o644)
-    remark("note", f"what the package contains is recorded in `{target.path}`; with other content it is not started")
+    remark(
+        "note", f"the content of the package is recorded in `{target.path}`; if it changes, the server is not started"
+    )
 
 
 def _described(source: str, registry: str) -> Described:
@@ -546,7 +548,7 @@ def _toolbox(file: OwnConfiguration, name: str, entry: dict[str, Any], wanted: s
         return next(iter(file.toolboxes)), ""
     listed = ", ".join(f"`{each}`" for each in file.toolboxes)
     raise UsageError(
-        f"which toolbox should it go into? there are {listed}",
+        f"which toolbox should it go into: {listed}?",
         hint="--toolbox NAME chooses one; a new name creates one",
     )
 

@@ -194,7 +194,7 @@ def run(parsed: Parsed) -> int:
 def _be_server(name: str, arguments: list[str]) -> int:
     if name not in DEMO_SERVERS:
         near = nearest(name, DEMO_SERVERS) or DEMO_SERVERS
-        raise UsageError(f"there is no demo server `{name}`; there are {', '.join(f'`{one}`' for one in near)}")
+        raise UsageError(f"there is no demo server `{name}`; available: {', '.join(f'`{one}`' for one in near)}")
     import runpy
 
     sys.argv[1:] = arguments

@@ -177,7 +177,7 @@ def _one_of_twins(
             continue
         left = one if kept[0] is other else other
         other_title = find(kept[0].sources[0]).title
-        why = f"left out, as that of {other_title} is taken over, which differs only in {_listed(keys)}"
+        why = f"left out: that of {other_title} is taken over, and they differ only in {_listed(keys)}"
         for each in servers:
             # Other clients may have the same.
             if each is left or (each.name == left.name and is_same(each.entry, left.entry, shutil.which)):

@@ -98,7 +98,9 @@ class _Locking:
             if changes:
                 remark("note", f"{len(changes)} of them were different before; your version control shows which")
             if self._config.lock is None:
-                remark("hint", 'nothing compares with it yet: set `"lock": "warn"` or `"enforce"` in the configuration')
+                remark(
+                    "hint", 'nothing is compared with it yet: set `"lock": "warn"` or `"enforce"` in the configuration'
+                )
         return self._report_failures(before)
 
     def show(self) -> int:
@@ -229,7 +231,7 @@ class _Locking:
     def _say_running(self, changes: Sequence[DefinitionChange]) -> None:
         for label in dict.fromkeys(each.where for each in changes):
             if label in self._running:
-                remark("note", f"{label}: as the workbench of process {self._running[label]} has it")
+                remark("note", f"{label}: as seen by the running workbench (process {self._running[label]})")
 
     def _changes(self, lock: LockFile, entries: Sequence[ServerEntry]) -> list[DefinitionChange]:
         tools = {entry.label: frozenset(entry.offer.tools) for entry in entries if entry.offer is not None}

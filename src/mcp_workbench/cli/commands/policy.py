@@ -76,7 +76,7 @@ def _found(config: WorkbenchConfig, path: str, who: str) -> tuple[ServerEntry, s
             theirs = entry if who in OWN_PRINCIPALS else catalog.of_user(who).toolboxes[entry.toolbox][entry.name]
             return (entry if theirs.load_manifest() is None else theirs), item
     raise UsageError(
-        f"`{path[:200]}` leads to no server", hint="write toolbox/server/tool; mcp-workbench list shows them"
+        f"`{path[:200]}` matches no server", hint="write toolbox/server/tool; mcp-workbench list shows them"
     )
 
 

@@ -74,7 +74,7 @@ def _hang_up(pid: int) -> None:
         # Kept open until the signal is sent: the process lives as long as it accepts connections.
         connection.connect(os.path.join(runtime_folder(), f"{pid}.sock"))
         if peer_pid(connection) not in (None, pid):
-            raise ProcessLookupError(errno.ESRCH, "another process answers in its name")
+            raise ProcessLookupError(errno.ESRCH, "another process answers in its place")
         os.kill(pid, signal.SIGHUP)
 
 

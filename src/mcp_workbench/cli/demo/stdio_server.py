@@ -282,7 +282,7 @@ class Server:
                 self._listen(request.id, request.object("notifications"))
                 return None
         elif self.legacy_version is None and request.method not in ("initialize", "ping"):
-            message = f"Neither came `initialize` before, nor is there `_meta` with `{PROTOCOL_VERSION}`"
+            message = f"Send `initialize` first, or `_meta` with `{PROTOCOL_VERSION}`"
             raise RpcError(INVALID_PARAMS, message)
         methods = self.methods | (self.modern_methods if request.modern else self.legacy_methods)
         if request.method not in methods:

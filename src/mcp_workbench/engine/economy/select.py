@@ -191,7 +191,7 @@ class _Bounded(TreeInterpreter):  # type: ignore[misc]  # The library has no ann
         name = node["value"]
         if name not in Functions.FUNCTION_TABLE:
             known = ", ".join(sorted(Functions.FUNCTION_TABLE))
-            raise BadExpression(f"there is no function `{name}`; there are {known}")
+            raise BadExpression(f"there is no function `{name}`; available: {known}")
         arguments = [
             super(_Bounded, self).visit_expref(child, value)
             if child["type"] == "expref" and name in _BY_EXPRESSION

@@ -92,7 +92,7 @@ def _read_tolerantly(raw: Raw | None) -> OpenRequest:
             from mcp_workbench.engine.nearest import nearest
 
             near = nearest(name, known, limit=1)
-            suggestion = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}"
+            suggestion = f"did you mean `{near[0]}`?" if near else f"expected one of {', '.join(known)}"
             raise BadRequest(f"unknown argument `{name[:50]}`; {suggestion}")
         if own == name or own not in given:
             meant[own] = value

@@ -105,7 +105,7 @@ def no_such(kind: str, name: str, known: Iterable[str], where: str = "", *, most
     if not most_others:
         return text
     more = f" and {len(names) - most_others} more" if len(names) > most_others else ""
-    return f"{text}; there are {_listed(names[:most_others], ', ')}{more}"
+    return f"{text}; available: {_listed(names[:most_others], ', ')}{more}"
 
 
 def rivals_for_address(uri: str, servers: Sequence[str], remedy: str) -> str:

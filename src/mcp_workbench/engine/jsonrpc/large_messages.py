@@ -339,7 +339,7 @@ class _Outline:
         self._kept_brackets = bytes(self._brackets)
         self._size += sum(end - start for start, end in spans)
         if self._size > MAX_OUTLINE_BYTES:
-            raise _NoMessage("there is more beside its payload than a message can have")
+            raise _NoMessage("the parts other than its arguments or result are too large")
 
 
 def _leap(here: bytes, there: bytes) -> bytes:

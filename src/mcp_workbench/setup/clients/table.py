@@ -112,7 +112,7 @@ def find(name: str) -> Client:
         if wanted in (client.name, client.title.casefold(), *client.aliases):
             return client
     near = nearest(wanted, [*clients(), *(alias for client in clients().values() for alias in client.aliases)], limit=1)
-    known = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(clients())}"
+    known = f"did you mean `{near[0]}`?" if near else f"known clients: {', '.join(clients())}"
     raise ConfigError(
         f"unknown client `{name}`; {known}", hint="mcp-workbench help clients has a section for each client"
     )

@@ -226,7 +226,7 @@ def _check_ends(checker: _ChainChecker, opened: OpenedFiles, path: str, at_head:
         if opened.is_head_damaged:
             checker.find(f"`{path}{HEAD_SUFFIX}` was damaged")
         text = (
-            f"without `{path}{HEAD_SUFFIX}` it cannot be known whether lines were removed at the beginning or the end"
+            f"without `{path}{HEAD_SUFFIX}` there is no telling whether lines were removed at the beginning or the end"
         )
         checker.notes.append(text)
         return

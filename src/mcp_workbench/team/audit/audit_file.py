@@ -287,7 +287,9 @@ class AuditFile:
         if is_headless and size:
             head.first = _first_line(os.pread(self._file, TAIL_BYTES, 0)) or head.seq + 1
             head.oldest = min([head.first, *(int(each.rpartition(".")[2]) for each in rotated_files(self._path))])
-            text = f"`{self._path}{HEAD_SUFFIX}` was missing: whether lines after {head.seq} are gone cannot be known"
+            text = (
+                f"`{self._path}{HEAD_SUFFIX}` was missing: there is no telling whether lines after {head.seq} are gone"
+            )
             notes.append(self._notice(text))
         if rest:
             notes.append(self._notice(f"line {head.seq + 1} of `{self._path}` was not completed; it is left as it is"))

@@ -74,7 +74,7 @@ def recorded(lock_path: str, config_name: str, toolbox: str, server: str) -> Loc
         return None
     except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise DownstreamError(
-            f"whether its package was recorded cannot be known: `{lock_path}` cannot be read ({error})",
+            f"there is no telling whether its package was recorded: `{lock_path}` cannot be read ({error})",
             hint="restore the file, or delete it: `mcp-workbench team lock` writes a new one",
         ) from None
     locked = found.server(toolbox, server) if found.config == config_name else None
