@@ -167,7 +167,7 @@ def _timed(
     samples: dict[str, list[float]] = {subject: [] for subject in openings}
     quickest: dict[str, list[float]] = {subject: [] for subject in openings}
     calls = effort.sequential * SEQUENCES_OF_A_ROUND
-    for pair in range(effort.rounds):
+    for pair in range((effort.rounds + 1) // 2):
         with ExitStack() as stack:
             running: dict[str, Ready] = {}
             for subject, opening in openings.items():

@@ -171,7 +171,7 @@ def test_cpu_time_is_that_of_the_quickest_round_of_each_pair(tmp_path: Path, mon
         "off": partial(opened, seconds=0.001),
         "on": partial(opened, seconds=0.00104),
     }
-    effort = Effort(rounds=3, sequential=5)
+    effort = Effort(rounds=5, sequential=5)
     finding = seeing._timed("busy", "CPU time", openings, 1.05, tmp_path, effort)
     assert finding.verdict.measured == pytest.approx(1.04) and finding.verdict.passed
     assert [len(value.samples) for value in finding.values] == [3 * seeing.ROUNDS_OF_A_PAIR] * 2

@@ -343,6 +343,24 @@ def test_ended_calls_are_kept_while_they_are_collected() -> None:
     assert collector.take() == [] and ends_of(figures) == {"ok": 2}
 
 
+def test_of_a_flood_only_failures_and_calls_that_were_shown_are_collected() -> None:
+    figures, collector = CallFigures(), EndedCalls(lambda: None, most_ordinary=2)
+    figures.collect(collector)
+    figures.begin(shown := unchecked(figures))
+    id = call_id(shown)
+    for _ in range(5):
+        figures.begin(each := unchecked(figures))
+        each.end("result", OK)
+    figures.begin(failed := unchecked(figures))
+    failed.end("error", b'{"code":1,"message":"no"}')
+    shown.end("result", OK)
+    assert [each[2] for each in collector.take()] == ["ok", "ok", "error", "ok"] and shown.id == id
+    assert collector.take_missed() == {shown.origin.principal: 3} and ends_of(figures) == {"ok": 6, "error": 1}
+    figures.begin(last := unchecked(figures))
+    last.end("result", OK)
+    assert len(collector.take()) == 1 and not collector.take_missed()
+
+
 def test_a_listener_that_fails_harms_neither_the_call_nor_other_listeners(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Listener):
         def begun(self, call: CallRecord) -> None:
@@ -527,6 +545,13 @@ async def test_calls_that_are_only_counted_are_collected_with_one_id_while_they_
         await call
         assert [call_id(each[0]) for each in collector.take()] == [id]
         assert figures.totals().by_server()["box", "s"].calls == 3 and not figures._running
+        server.held = None
+        few = EndedCalls(lambda: None, most_ordinary=1)
+        figures.collect(few)
+        for _ in range(3):
+            await seen.use("box/s/work")
+        assert len(few.take()) == 1 and len(collector.take()) == 3
+        assert few.take_missed() == {"": 2} and figures.totals().by_server()["box", "s"].calls == 6
 
 
 async def test_calls_that_are_only_counted_are_found_while_they_run_and_counted_once(tmp_path: Path) -> None:

@@ -196,6 +196,23 @@ async def test_a_page_that_does_not_read_is_told_how_much_it_lost() -> None:
     pages.close()
 
 
+async def test_calls_that_were_too_many_to_show_are_told_as_lost_to_those_who_made_them() -> None:
+    workbench = Workbench()
+    pages = Streams(workbench)  # type: ignore[arg-type]
+    owner, bob = opened(pages, workbench), opened(pages, workbench, BOB)
+    (collector,) = workbench.collectors
+    for each in (owner, bob):
+        each.events()
+    workbench.end(*(ended_call(id, principal="bob") for id in range(streams.MAX_ORDINARY_CALLS)))
+    assert collector.has_enough
+    for principal in ("bob", "ada", "ada"):
+        collector.miss(principal)
+    pages._look_at_calls()
+    assert not collector.has_enough and owner.events()[0] == ("gap", {"lost": 3})
+    assert bob.events()[0] == ("gap", {"lost": 1})
+    pages.close()
+
+
 async def test_a_later_page_gets_the_latest_calls_first_and_each_its_own() -> None:
     workbench = Workbench()
     pages = Streams(workbench)  # type: ignore[arg-type]

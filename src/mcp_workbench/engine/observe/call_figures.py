@@ -485,7 +485,7 @@ class CallFigures:
     def counts_result(self, call: CountedCall, payload: tuple[Part, ...]) -> bool:
         """Nearly every call of those who only count ends here, so everything is inlined. It is counted the long way
         unless it is an ordinary result of what was called before, and nobody listens."""
-        route, ended = call.route, monotonic()
+        route, ended, passage = call.route, monotonic(), None
         target, arrived = route.decision, route.arrived
         if target is None or arrived is None or ended >= self._quiet_until:
             return False
@@ -504,9 +504,12 @@ class CallFigures:
         fresh.append((ended - arrived, len(target.body), size))
         if len(fresh) >= MAX_FRESH:
             row.settle()
-        if self._collectors:
+        for each in self._collectors:
+            if each.has_enough:
+                each.miss(call.caller.principal)
+                continue
             # Neither the call nor its session, which have what nobody will look at.
-            passage = CountedPassage(
+            passage = passage or CountedPassage(
                 self,
                 target.entry,
                 call.method,
@@ -518,8 +521,7 @@ class CallFigures:
                 None,
                 arrived,
             )
-            for each in self._collectors:
-                each.add((passage, "result", "ok", payload, size, ended))
+            each.add((passage, "result", "ok", payload, size, ended))
         return True
 
     def on_counted_end(self, passage: CountedPassage, kind: EndKind, payload: tuple[Part, ...]) -> None:
@@ -554,7 +556,11 @@ class CallFigures:
         self, passage: AnyPassage, kind: str, end: CallEnd, payload: tuple[Part, ...], size: int, ended: float
     ) -> None:
         for each in self._collectors:
-            each.add((passage, kind, end, payload, size, ended))
+            # One that has a number was shown while it was running.
+            if each.has_enough and end == "ok" and not passage.id:
+                each.miss(passage.origin.principal)
+            else:
+                each.add((passage, kind, end, payload, size, ended))
         if not self._listeners and passage not in self._records:
             return
         record = self._record_of(passage)

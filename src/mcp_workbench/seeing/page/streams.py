@@ -34,6 +34,9 @@ HEARTBEAT_INTERVAL: Final = 15.0
 LOOK_INTERVAL: Final = 1.0
 # How often calls are told of. A person sees no delay below a quarter of a second, and many calls share one event.
 CALLS_INTERVAL: Final = 0.2
+# Of those that ended well, in one such event: as many a second as a page keeps. Further ones are counted and told as
+# lost, because nobody could read them; those that failed, or that a page shows as running, are all told.
+MAX_ORDINARY_CALLS: Final = 100
 # How often the memory of servers is measured, which takes milliseconds in a thread.
 MEMORY_INTERVAL: Final = 5.0
 _HEARTBEAT: Final = b": still here\n\n"
@@ -92,7 +95,7 @@ class Streams:
     def __init__(self, workbench: PageWorkbench) -> None:
         self._workbench = workbench
         self._calls = CapturedCalls(lambda: workbench.capture, workbench.redact)
-        self._ended = EndedCalls(self._tell_of_calls)
+        self._ended = EndedCalls(self._tell_of_calls, most_ordinary=MAX_ORDINARY_CALLS)
         # What was told of calls that are running.
         self._told: dict[AnyPassage, CallState] = {}
         self._open: list[Stream] = []
@@ -153,6 +156,7 @@ class Streams:
         # Content is kept only while somebody looks.
         self._calls.clear()
         self._ended.take()
+        self._ended.take_missed()
         self._told.clear()
 
     def find_call(self, id: int, user: PageUser) -> Json | None:
@@ -183,6 +187,10 @@ class Streams:
             if self._told.get(passage) != state:
                 told.append(describer.running(passage))
         self._told = states
+        if missed := self._ended.take_missed():
+            for stream in self._open:
+                user = stream.user
+                stream.lost += sum(missed.values()) if user.is_owner else missed.get(user.principal, 0)
         self._send_calls(self._open, told)
 
     def _send_calls(self, streams: Sequence[Stream], calls: Sequence[tuple[str, ShownCall]]) -> None:
