@@ -191,7 +191,7 @@ def test_change_that_has_changed_again_is_shown_again(page: Page, api: ScriptedA
 def test_crashed_server_has_cause_next_step_and_its_last_lines(page: Page, api: ScriptedApi) -> None:
     card = page.get_by_role("article", name="Not running data/postgres")
 
-    assert page_examples.CAUSE in card.inner_text()
+    assert page_examples.CAUSE.capitalize() in card.inner_text()
     assert "KeyError: 'DATABASE_URL'" in card.inner_text()
     card.get_by_role("button", name="Show the server").click()
     page.get_by_role("region", name="data/postgres").get_by_role("button", name="Restart").click()
@@ -208,6 +208,14 @@ def test_rejected_configuration_is_named_with_its_mistake(page: Page, api: Scrip
 
     page.get_by_role("article", name="No lock").get_by_text("one", exact=True).wait_for()
     assert page.locator("main button:visible").count() == 0
+
+
+def test_messages_begin_like_sentences_and_what_can_be_typed_stays_as_it_is(page: Page, api: ScriptedApi) -> None:
+    notice = {"kind": "notice", "server": "s", "what": "No lock", "why": "it has changed", "next": "`one` makes one"}
+    api.change(waiting=[notice])
+    card = page.get_by_role("article", name="No lock")
+    card.get_by_text("It has changed", exact=True).wait_for()
+    card.get_by_text("one makes one", exact=True).wait_for()
 
 
 def test_nothing_waiting_says_so(page: Page, api: ScriptedApi) -> None:
@@ -414,7 +422,7 @@ def test_servers_show_state_cause_and_unmeasured_figures(page: Page) -> None:
     show(page, "servers")
     failed, unused = (page.locator(".servers li").filter(has_text=name).inner_text() for name in ("postgres", "sentry"))
 
-    assert "failed" in failed and page_examples.CAUSE in failed
+    assert "failed" in failed and page_examples.CAUSE.capitalize() in failed
     assert "unused" in unused and re.search(r"–\s+p95", unused)
     assert "since" in page.locator("#view-servers .note").inner_text()
 
@@ -555,7 +563,7 @@ def test_audit_names_lines_that_are_no_calls(page: Page, api: ScriptedApi) -> No
     lines += [{"number": 2, **stamp, "kind": "configuration", **why}]
     api.answers["GET /api/audit"] = (200, {"lines": lines, "verified": None, "why": "run `this`", "more": False})
     show(page, "audit")
-    page.get_by_text("Chain not verified: run this").wait_for()
+    page.get_by_text("Chain not verified. Run this").wait_for()
 
     rows = page.locator(".audit button").all_inner_texts()
     assert "the lock file has changed" in rows[0] and "configuration" in rows[0] and "audit started" in rows[1]

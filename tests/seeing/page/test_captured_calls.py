@@ -105,6 +105,16 @@ def test_arguments_in_several_parts_are_kept_up_to_the_same_size() -> None:
     assert calls._bytes < MAX_SIDE_BYTES + 5000 and "(cut, 1,000,0" in seen(calls, 1)["arguments"]
 
 
+def test_arguments_that_a_call_has_not_are_not_shown() -> None:
+    for body, whether in ((b"{", "none"), (b'{"name":"now"', "whole")):
+        refused = ended_call(1)
+        passage = refused[0]
+        assert isinstance(passage, UncheckedPassage)
+        passage.body = body
+        found = seen(kept("redacted", refused), 1)
+        assert (found["arguments"], found["kept"]) == (None, whether)
+
+
 def test_secrets_are_redacted_by_name_in_cut_text() -> None:
     arguments = {"path": "/a", "password": 'two"words', "login": {"apiKey": "hunter2"}, "text": "x" * MAX_SIDE_BYTES}
     found = seen(kept("redacted", ended_call(1), ended_call(2, arguments)), 2)

@@ -108,8 +108,11 @@ class CapturedCalls:
         text = content.decode(errors="backslashreplace")
         document = _parsed(text) if is_whole else None
         if document is not None and member is not None and isinstance(document[0], dict):
-            # What the caller chose; the rest names the item, which the record has.
-            document = (document[0].get(member),)
+            # What the caller chose; the rest names the item, which the record has. A call that is refused for what it
+            # names has neither.
+            if member not in document[0]:
+                return None, "whole" if document[0] else "none"
+            document = (document[0][member],)
         if self._capture() == "shape":
             kept = "shape"
             text = f"{size:,} bytes" if document is None else _written(_shape(document[0]))

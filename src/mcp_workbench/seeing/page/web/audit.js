@@ -36,7 +36,7 @@ export function auditView() {
 		more.hidden = !page.more;
 		if (from) return;
 		const word = { true: ["ok", "Chain verified"], false: ["bad", "Chain broken"] }[page.verified] ?? ["", "Chain not verified"];
-		replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), page.why && [": ", sentence(page.why)],
+		replace(chain, el("span", { class: `state ${word[0]}` }, word[1]), page.why && [". ", sentence(page.why)],
 			!lines.length && (search.value ? ". No line matches." : ". No lines yet."));
 	}
 

@@ -37,8 +37,8 @@ export function textBlock(text, label, whole = false) {
 	return replace(block, text.slice(0, MAX_SHOWN) + "…", el("br"), more);
 }
 
-/** A sentence of ours, in which `backticks` mark what can be typed. */
-export const sentence = (text) => (text ?? "").split("`").map((part, i) => (i % 2 ? el("code", part) : part));
+/** A sentence of ours, in which `backticks` mark what can be typed. Messages begin with a small letter. */
+export const sentence = (text) => (text ?? "").replace(/^\w/, (first) => first.toUpperCase()).split("`").map((part, i) => (i % 2 ? el("code", part) : part));
 
 export const jsonBlock = (value, ...shown) => textBlock(pretty(value), ...shown);
 

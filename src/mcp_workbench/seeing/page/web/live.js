@@ -2,7 +2,7 @@
 
 import { actions, el, factList, options, reconcile, replace, replaceIfChanged, rowItem, rowList, searchField } from "./dom.js";
 import { jsonBlock, resultBlock } from "./content.js";
-import { bytes, clock, count, matches, NONE, path, seconds } from "./format.js";
+import { bytes, clock, count, matches, NONE, path, seconds, words } from "./format.js";
 import { split } from "./pane.js";
 import { inlineBar } from "./plots.js";
 import { go } from "./router.js";
@@ -70,10 +70,10 @@ export function liveView() {
 			return item;
 		});
 		pane.mark();
-		const parts = [found.length > MAX_ROWS ? `The latest ${MAX_ROWS} of ${count(found.length)} calls` : found.length ? "" : drawn.length ? "No call matches." : "No calls yet. They appear here as they happen.",
+		const parts = [found.length > MAX_ROWS ? `The latest ${MAX_ROWS} of ${count(found.length)} calls` : found.length ? "" : drawn.length ? "No call matches" : "No calls yet. They appear here as they happen",
 			store.lost > 0 && `${count(store.lost)} were too many to show`,
 			drawn.length > 0 && `Bars are logarithmic, up to a minute; the light part waited before it was sent. Shown are the latest ${MAX_CALLS} calls since a page was opened`];
-		replaceIfChanged(note, parts, () => parts.filter(Boolean).join(". "));
+		replaceIfChanged(note, parts, () => words(". ", ...parts) + ".");
 		if (openCall !== null && !pause.checked) refresh();
 	}
 

@@ -113,7 +113,7 @@ function panel(item) {
 	function again({ text, kept }) {
 		isMasked = kept === "masked";
 		const isKept = isMasked || kept === "whole";
-		form.fill(isKept ? text : "{}");
+		form.fill((isKept && text) || "{}");
 		replace(said, isMasked ? `Each ${MASK} stands for something that was hidden when the call was recorded: replace it before you call.` :
 			!isKept && (kept === "cut" ? "The arguments were too long to be kept whole: fill them in again." : "The arguments were not kept: fill them in again."));
 	}
