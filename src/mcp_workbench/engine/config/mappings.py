@@ -7,7 +7,7 @@ kind of a value is ever shown.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from mcp_workbench.engine.config.kinds import Kind, Schema, Text, Texts, as_json
 from mcp_workbench.engine.config.problems import Path, quote
@@ -19,6 +19,9 @@ class Pairs(Kind):
 
     __slots__ = ()
     example = ""
+    # For the schema: any name if it is empty.
+    name_pattern = ""
+    value_schema: ClassVar[Schema] = {"type": "string"}
 
     def read(self, value: object, path: Path, reader: Reader) -> dict[str, str] | None:
         if not isinstance(value, dict):
@@ -41,6 +44,10 @@ class Pairs(Kind):
     def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
         raise NotImplementedError
 
+    def schema(self) -> Schema:
+        names: Schema = {"propertyNames": {"pattern": self.name_pattern}} if self.name_pattern else {}
+        return {"type": "object", **names, "additionalProperties": self.value_schema}
+
 
 class Environment(Pairs):
     """Variables for a process. People write numbers and booleans without quotes; they become strings as written in
@@ -48,6 +55,8 @@ class Environment(Pairs):
 
     __slots__ = ()
     example = '{"NAME": "value"}'
+    name_pattern = "^[^=]+$"
+    value_schema: ClassVar[Schema] = {"type": ["string", "number", "boolean"]}
 
     def expected_name(self, name: str) -> str | None:
         if not name or "=" in name or "\0" in name:
@@ -65,13 +74,6 @@ class Environment(Pairs):
             reader.problem(path, "found a NUL character", "a string without it")
             return None
         return text
-
-    def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": "^[^=]+$"},
-            "additionalProperties": {"type": ["string", "number", "boolean"]},
-        }
 
 
 class VariablePatterns(Texts):
@@ -103,6 +105,7 @@ class VariablePatterns(Texts):
 class Headers(Pairs):
     __slots__ = ()
     example = '{"Authorization": "Bearer …"}'
+    name_pattern = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 
     def expected_name(self, name: str) -> str | None:
         # A token of RFC 9110: anything else would let a header break out of its line.
@@ -128,19 +131,14 @@ class Headers(Pairs):
             return None
         return text
 
-    def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"},
-            "additionalProperties": {"type": "string"},
-        }
-
 
 class Renames(Pairs):
     """Maps original names of tools to the names shown instead, which must be unique."""
 
     __slots__ = ()
     example = '{"tool": "new_name"}'
+    name_pattern = r"\S"
+    value_schema: ClassVar[Schema] = {"type": "string", "pattern": r"^\S(.*\S)?$"}
 
     def read(self, value: object, path: Path, reader: Reader) -> dict[str, str] | None:
         pairs = super().read(value, path, reader)
@@ -165,13 +163,6 @@ class Renames(Pairs):
             reader.wrong(value, path, "a name without control characters or white space at its ends")
             return None
         return text
-
-    def schema(self) -> Schema:
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": r"\S"},
-            "additionalProperties": {"type": "string", "pattern": r"^\S(.*\S)?$"},
-        }
 
 
 class Deferred(Kind):

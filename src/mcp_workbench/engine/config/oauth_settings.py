@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mcp_workbench.engine.config.kinds import Schema, Text, Texts, Url, Whole, one_of
+from mcp_workbench.engine.config.kinds import Text, Texts, Url, Whole, one_of
 from mcp_workbench.engine.config.mappings import Pairs
 from mcp_workbench.engine.config.members import Members
 from mcp_workbench.engine.config.problems import Path
@@ -27,9 +27,6 @@ class Parameters(Pairs):
 
     def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
         return Text("a string", empty=True).read(value, path, reader)
-
-    def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": {"type": "string"}}
 
 
 class OAuthConfig(Declared, frozen=True, kw_only=True, rename="camel"):

@@ -57,15 +57,13 @@ class Pointers(Pairs):
 
     __slots__ = ()
     example = '{"/path": "/home/me/*"}'
+    name_pattern = "^(/|$)"
 
     def expected_name(self, name: str) -> str | None:
         return None if name == "" or name.startswith("/") else "a JSON Pointer such as `/path`"
 
     def read_value(self, value: object, path: Path, reader: Reader) -> str | None:
         return Text("a glob, as a string", empty=True).read(value, path, reader)
-
-    def schema(self) -> Schema:
-        return {"type": "object", "propertyNames": {"pattern": "^(/|$)"}, "additionalProperties": {"type": "string"}}
 
 
 _WHO: Final = Patterns("alice")
