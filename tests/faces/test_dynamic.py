@@ -12,10 +12,11 @@ import pytest
 from mcp_workbench.app.gateway import Options
 from mcp_workbench.engine.config.load import load
 from mcp_workbench.errors import ConfigError
-from tests.faces.harness import ERAS, Bench, Seen, error_text
-from tests.faces.memory import MemoryGateway
+from tests.faces.harness import ERAS, Bench, Seen, error_text, introduce
+from tests.faces.memory import MemoryClient, MemoryGateway
 from tests.support.client import Json, RpcError
 from tests.support.processes import eventually
+from tests.support.shared_state import SharedServer, SharedState
 from tests.support.workbench import logged
 
 every_client = pytest.mark.parametrize("era", ERAS)
@@ -304,3 +305,18 @@ async def test_a_tool_of_a_server_that_does_not_start_is_named_by_its_own_name(b
         for called, named in (("dev__my_srv_echo", "dev/my_srv/echo"), ("dev__my_srv_other", "dev/my_srv/tool")):
             text = error_text(await seen.client.call_tool(called))
             assert text.startswith(f"[{named}] the server exited with status 9")
+
+
+async def test_tool_is_called_though_the_state_cannot_say_whether_its_toolbox_is_open(bench: Bench) -> None:
+    others = SharedServer()
+    options = {"face": "dynamic", "state": SharedState(others)}
+    async with bench.gateway({"box": {"server": ()}}, options=options) as gateway:
+        async with MemoryClient.of(gateway) as client:
+            await introduce(client, "modern")
+            seen = Seen(client, "dynamic", "modern")
+            with pytest.raises(RpcError, match="open toolbox `box` first"):
+                await seen.call("count")
+            others.is_away = True
+            assert (await seen.call("count"))["structuredContent"] == {"count": 1}
+            with pytest.raises(RpcError, match="nonsense"):
+                await seen.call("nonsense")

@@ -54,6 +54,8 @@ KEY_MARK_LIFETIME: Final = 60
 EPOCH_LIFETIME: Final = 24 * 3600
 # How often common kinds are read without a change, so that what is about to expire is written again.
 RENEWAL_INTERVAL: Final = 3600.0
+# Values that are opened before others have a turn: a few milliseconds, however many somebody has left there.
+OPENED_AT_ONCE: Final = 500
 # SealRefused values that are logged each; further ones are counted.
 MAX_REFUSALS_LOGGED: Final = 20
 
@@ -267,7 +269,9 @@ class ClusterState(LastingState):
         pairs = found.items() if isinstance(found, dict) else ()
         opened = []
         superfluous: list[bytes] = []
-        for hidden, sealed in pairs:
+        for number, (hidden, sealed) in enumerate(pairs, 1):
+            if number % OPENED_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if not (isinstance(hidden, bytes) and isinstance(sealed, bytes)):
                 continue
             # Whoever may write there can leave any bytes as a name, which must not keep us from reading the others.
