@@ -335,7 +335,6 @@ class RequestReader:
             return
         self.head = None
         self._body_since = None
-        self._bytes_since_body = 0
         if self.is_over or head is None:
             return
         if self._declared is None:
