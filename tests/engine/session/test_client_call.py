@@ -10,265 +10,29 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from mcp_workbench.engine.downstream.sharing import Caller
 from mcp_workbench.engine.face.decisions import Forward
 from mcp_workbench.engine.jsonrpc.messages import INTERNAL_ERROR
 from mcp_workbench.engine.protocol.constants import HEADER_MISMATCH, MISSING_CLIENT_CAPABILITY, SERVER_INFO
 from mcp_workbench.engine.protocol.revisions import newest
-from mcp_workbench.engine.router.routed_call import Route
-from mcp_workbench.engine.session import client_call
-from mcp_workbench.engine.session.client_call import ClientCall, progress_in
+from mcp_workbench.engine.session import signing_in
+from mcp_workbench.engine.session.client_call import progress_in
 from mcp_workbench.engine.session.questions import BadQuestion
 from mcp_workbench.engine.steps import Denial
 from mcp_workbench.errors import DownstreamError, DownstreamTimeout, SignInNeeded
+from tests.engine.session.call_stage import (
+    ASKABLE,
+    ENTRY,
+    INFO,
+    LEGACY,
+    MODERN,
+    Passage,
+    Traffic,
+    a_call,
+    error,
+    parked,
+)
 from tests.support.client import Json
 from tests.support.parts import joined
-
-LEGACY, MODERN = newest("legacy"), newest("modern")
-OWN_INFO, INFO = b'{"name":"workbench"}', Raw(b'{"name":"server"}')
-CONFIG = SimpleNamespace(url="http://127.0.0.1:1/mcp", idle_timeout=5)
-ENTRY: Any = SimpleNamespace(toolbox="box", name="server", label="box/server", config=CONFIG)
-ASKABLE = b'{"elicitation":{},"sampling":{}}'
-FAILED = b'{"content":[{"type":"text","text":"no"}],"isError":true}'
-
-
-class Traffic:
-    """What a call looks at of the traffic with its server."""
-
-    def __init__(self, revision: Any = LEGACY) -> None:
-        self.takes_retries = revision.asks_in_results
-        self.result_head = b""
-        self.server_info: Raw | None = INFO
-        self.profile = SimpleNamespace(revision=revision)
-        self.lost: list[object] = []
-        self.clients = SimpleNamespace(untold=self.lost, take_loss=self._take_loss)
-
-    def _take_loss(self, client: object) -> bool:
-        return client in self.lost
-
-
-class Passage:
-    """Writes down the end of a call."""
-
-    is_waiting = False
-
-    def __init__(self) -> None:
-        self.failure, self.failure_code = "", None
-        self.ends: list[tuple[str, bytes, bool]] = []
-        self.body, self.tracker = b"0123456789", None
-
-    def end_with(self, kind: str, parts: Any, is_success: bool) -> None:
-        self.ends.append((kind, joined(parts), is_success))
-
-
-class Session:
-    """A session with its router, parking and questions, all of which write down what they are asked."""
-
-    peer = "stdio"
-    sign_ins: Any = None
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[Any, ...]] = []
-        self.answers: list[tuple[str, Any]] = []
-        self.told: list[tuple[str, Any]] = []
-        self.log_level: str | None = None
-        self.calls: dict[bytes, Any] = {}
-        self.welcome = SimpleNamespace(info=OWN_INFO)
-        self.is_bad_question = False
-        names = ("take_result", "send_again", "send_after_listing", "run_refused_as_task", "cancel", "forget_body")
-        self.router: Any = SimpleNamespace(
-            **{name: self._hears(name) for name in (*names, "work_done")},
-            start_for=self._start_for,
-            tasks=SimpleNamespace(
-                remember=lambda call, result: b'{"remembered":1}',
-                shown_result=lambda call, result: b'{"shown":1}',
-                shown=lambda call, result: result.replace(b"theirs", b"ours"),
-                tool_of=lambda call, id: f"tool of {id}",
-            ),
-        )
-        self.parking: Any = SimpleNamespace(
-            **{name: self._hears(name) for name in ("question", "withdraw", "keep", "leave")}
-        )
-        self.questions: Any = SimpleNamespace(cancelled_by_server=self._hears("cancelled_by_server"))
-        self.work: list[asyncio.Future[None]] = []
-
-    def _hears(self, name: str) -> Any:
-        return lambda *details: self.heard.append((name, *details[1:]))
-
-    def _start_for(self, call: Any, work: Any) -> None:
-        self.work.append(asyncio.ensure_future(work))
-
-    def finish(self, call: Any, kind: str, parts: Any) -> None:
-        self.answers.append((kind, json.loads(joined(parts))))
-
-    def notify(self, method: str, params: Any, about: bytes) -> None:
-        self.told.append((method, None if params is None else json.loads(bytes(params))))
-
-    def ask(self, *question: Any) -> bool:
-        self.heard.append(("ask", *question[1:]))
-        return True
-
-    def dispatch(self, call: Any, params: Any) -> None:
-        self.heard.append(("dispatch", sorted(params)))
-
-    def attribution_in_results(self, entry: Any) -> Any:
-        def input_required(result: Any) -> Any:
-            if self.is_bad_question:
-                raise BadQuestion("a page in plain text")
-            return result
-
-        return SimpleNamespace(input_required=input_required)
-
-    @property
-    def names(self) -> list[str]:
-        return [each[0] for each in self.heard]
-
-
-def a_call(
-    revision: Any = LEGACY,
-    method: str = "tools/call",
-    *,
-    server: Traffic | None = None,
-    shows_errors: bool = False,
-    token: bytes | None = None,
-    capabilities: bytes = b"{}",
-    **params: Raw,
-) -> tuple[Any, Session]:
-    """A call that was sent to a server, of which no face shortens the result."""
-    session: Any = Session()
-    caller = Caller("", revision.era, capabilities, 1)
-    face = SimpleNamespace(names_failed_tools=True)
-    view: Any = SimpleNamespace(face=face, changed={}, principal="", use=None)
-    route = Route(caller)
-    route.entry = ENTRY
-    route.decision = Forward(ENTRY, "work", b'"tools/call"', b'{"name":"work"', shows_errors=shows_errors)
-    traffic: Any = Traffic() if server is None else server
-    route.traffic = traffic
-    progress = None if token is None else Raw(token)
-    call = ClientCall(
-        session, session, b"7", method, view, caller, revision, route, None, progress, None, params, b"{}"
-    )
-    return call, session
-
-
-def error(code: int, data: Any = None, message: str = "no") -> Raw:
-    return Raw(json.dumps({"code": code, "message": message, **({} if data is None else {"data": data})}).encode())
-
-
-# ── results ──
-
-
-def test_result_goes_to_the_router_and_a_question_to_a_legacy_client() -> None:
-    asking = Raw(b'{"resultType":"input_required","inputRequests":{}}')
-    for revision, server, asks in ((LEGACY, MODERN, True), (LEGACY, LEGACY, False), (MODERN, MODERN, False)):
-        call, session = a_call(revision, server=Traffic(server))
-        call.on_result(Raw(b'{"content":[]}'))
-        assert session.names == ["take_result"] and call.rounds == 0
-        if not asks:
-            call.on_result(asking)
-            assert session.names == ["take_result"] * 2 and call.rounds == 0
-
-
-@pytest.mark.parametrize("shows_errors", [False, True])
-def test_a_tool_that_failed_is_named_where_agents_read_errors(shows_errors: bool) -> None:
-    call, session = a_call(shows_errors=shows_errors)
-    call.route.passage = Passage()
-    call.pass_on(Raw(FAILED))
-    ((kind, result),) = session.answers
-    assert kind == "result" and result["isError"]
-    assert ("box/server/work" in str(result)) is shows_errors
-    assert call.route.passage.ends[0][2] is False
-
-
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
-@pytest.mark.parametrize("has_head", [False, True])
-def test_an_ordinary_result_is_answered_as_it_is(revision: Any, has_head: bool) -> None:
-    call, session = a_call(revision)
-    call.route.passage = Passage()
-    if has_head:
-        meta = b'{"%b":%b}' % (SERVER_INFO.encode(), bytes(INFO))
-        call.route.traffic.result_head = b'{"resultType":"complete","_meta":%b,' % meta
-    call.pass_on(Raw(b'{"content":[]}'))
-    extra: Json = {"resultType": "complete", "_meta": {SERVER_INFO: {"name": "server"}}}
-    assert session.answers == [("result", {"content": [], **({} if revision is LEGACY else extra)})]
-    ((kind, _, is_success),) = call.route.passage.ends
-    assert kind == "result" and is_success is (revision is LEGACY or has_head)
-
-
-def test_only_the_client_that_had_it_open_is_told_that_a_server_lost_its_state() -> None:
-    call, session = a_call()
-    call.route.traffic.lost.append("another client")
-    call.pass_on(Raw(b'{"content":[]}'))
-    assert session.answers == [("result", {"content": []})]
-    for revision in (LEGACY, MODERN):
-        call, session = a_call(revision)
-        call.route.traffic.lost += ["another client", call.client]
-        call.pass_on(Raw(b'{"content":[]}'))
-        assert len(session.answers[0][1]["content"]) == 1
-        prompt, session = a_call(revision, "prompts/get")
-        prompt.route.traffic.lost.append(prompt.client)
-        prompt.pass_on(Raw(b'{"messages":[]}'))
-        assert session.answers[0][1]["messages"] == [] and "content" not in session.answers[0][1]
-
-
-def test_a_question_carries_no_notes_for_the_agent() -> None:
-    call, session = a_call(MODERN, server=Traffic(MODERN))
-    call.route.traffic.lost.append(call.client)
-    call.pass_on(Raw(b'{"resultType":"input_required","inputRequests":{}}'))
-    assert session.answers[0][1]["resultType"] == "input_required" and "content" not in session.answers[0][1]
-
-
-@pytest.mark.parametrize("is_large", [False, True])
-@pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_members_of_the_servers_era_are_translated_whatever_the_size(
-    monkeypatch: pytest.MonkeyPatch, revision: Any, is_large: bool
-) -> None:
-    monkeypatch.setattr(client_call, "LARGE_RESULT", 10 if is_large else 1000)
-    server = Traffic(MODERN if revision is LEGACY else LEGACY)
-    call, session = a_call(revision, "prompts/get", server=server)
-    call.finish_result(Raw(b'{"resultType":"complete","messages":[]}' if revision is LEGACY else b'{"messages":[ ]}'))
-    await asyncio.gather(*session.work)
-    ((_, result),) = session.answers
-    own: Json = {"resultType": "complete", "_meta": {SERVER_INFO: {"name": "workbench"}}}
-    assert result == {"messages": [], **({} if revision is LEGACY else own)}
-    assert session.names == (["work_done"] if is_large else [])
-
-
-@pytest.mark.parametrize("is_large", [False, True])
-async def test_a_question_that_cannot_be_asked_is_a_failure(monkeypatch: pytest.MonkeyPatch, is_large: bool) -> None:
-    monkeypatch.setattr(client_call, "LARGE_RESULT", 10 if is_large else 1000)
-    call, session = a_call(MODERN)
-    session.is_bad_question = True
-    monkeypatch.setattr(client_call, "LARGE_RESULT", 10 if is_large else 1000)
-    call.finish_result(Raw(b'{"resultType":"input_required","a":1}'))
-    monkeypatch.setattr(client_call, "LARGE_RESULT", 1000)
-    await asyncio.gather(*session.work)
-    ((kind, result),) = session.answers
-    assert kind == "result" and result["isError"] and "cannot be asked: a page in plain text" in str(result)
-
-
-@pytest.mark.parametrize(
-    ("revision", "method", "result", "shown"),
-    [
-        (MODERN, "tools/call", b'{"resultType":"task","taskId":"theirs"}', {"remembered": 1}),
-        (MODERN, "tasks/get", b'{"taskId":"theirs"}', {"taskId": "ours"}),
-        (MODERN, "tools/call", b'{"taskId":"theirs"}', {"taskId": "theirs"}),
-        (LEGACY, "tasks/get", b'{"taskId":"theirs"}', {"shown": 1}),
-        (LEGACY, "tools/call", b'{"taskId":"theirs"}', {"taskId": "theirs"}),
-    ],
-)
-def test_ids_of_tasks_are_those_that_the_client_knows(revision: Any, method: str, result: bytes, shown: Json) -> None:
-    call, session = a_call(revision, method)
-    call.finish_result(Raw(result))
-    ((_, found),) = session.answers
-    assert {name: value for name, value in found.items() if name not in ("resultType", "_meta")} == shown
-
-
-def test_a_call_made_as_a_task_is_remembered() -> None:
-    call, session = a_call(LEGACY, task=Raw(b"{}"))
-    call.pass_on(Raw(b'{"task":{"taskId":"theirs"}}'))
-    assert session.answers == [("result", {"remembered": 1})]
-
 
 # ── errors and failures ──
 
@@ -320,14 +84,15 @@ def test_failure_of_a_server_is_readable_for_a_tool_and_an_error_otherwise(metho
         ({"method": "prompts/get"}, False),
         ({"decision": None}, False),
         ({"traffic": None}, False),
-        ({"traffic": Traffic(LEGACY)}, False),
+        ({"server": "legacy"}, False),
         ({"url": None}, False),
         ({"code": -32050}, False),
     ],
     ids=str,
 )
 def test_refused_headers_are_made_again_once_where_they_come_from_arguments(change: Json, is_mended: bool) -> None:
-    call, session = a_call(MODERN, change.get("method", "tools/call"), server=Traffic(MODERN))
+    server = Traffic(newest(change.get("server", "modern")))
+    call, session = a_call(MODERN, change.get("method", "tools/call"), server=server)
     call.was_resent = change.get("was_resent", False)
     if "traffic" in change:
         call.route.traffic = change["traffic"]
@@ -399,8 +164,9 @@ def test_a_denied_call_is_answered_like_any_error(shows_errors: bool) -> None:
     assert ended == [1]
 
 
-@pytest.mark.parametrize(("has_sign_ins", "asked_before", "has_entry"), [(False, False, True), (True, True, True),
-                                                                        (True, False, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("has_sign_ins", "asked_before", "has_entry"), [(False, False, True), (True, True, True), (True, False, False)]
+)
 def test_a_user_is_asked_to_sign_in_only_once_and_where_it_helps(
     has_sign_ins: bool, asked_before: bool, has_entry: bool
 ) -> None:
@@ -413,11 +179,105 @@ def test_a_user_is_asked_to_sign_in_only_once_and_where_it_helps(
     assert session.work == [] and "sign in" in str(session.answers)
 
 
+@pytest.mark.parametrize(
+    ("how", "method", "is_asked"),
+    [
+        ("ask", "tools/call", True),
+        ("link", "prompts/get", True),
+        ("ask", "tools/list", False),
+        ("command", "tools/call", False),
+    ],
+)
+async def test_a_user_is_shown_the_page_as_the_client_can(
+    monkeypatch: pytest.MonkeyPatch, how: str, method: str, is_asked: bool
+) -> None:
+    begun: list[str] = []
+
+    async def note(name: str) -> None:
+        begun.append(name)
+
+    monkeypatch.setattr(signing_in, "how_to_ask", lambda call: how)
+    monkeypatch.setattr(signing_in, "sign_in", lambda *_: note("ask"))
+    monkeypatch.setattr(signing_in, "show_link", lambda *_: note("link"))
+    call, session = a_call(method=method)
+    session.sign_ins = object()
+    for _ in range(2):
+        call.on_failure(SignInNeeded("the server wants you to sign in"))
+    await asyncio.gather(*session.work)
+    assert begun == ([how] if is_asked else [])
+    assert len(session.answers) == (1 if is_asked else 2), "the second time it fails"
+
+
+@pytest.mark.parametrize("revision", [LEGACY, MODERN])
+def test_pages_to_visit_that_are_refused_are_not_shown(monkeypatch: pytest.MonkeyPatch, revision: Any) -> None:
+    call, session = a_call(revision)
+
+    def refuse(*_: object) -> Raw:
+        raise BadQuestion("a page in plain text")
+
+    monkeypatch.setattr(signing_in, "attributed", refuse)
+    call.on_error(error(-32042, {"elicitations": [{"url": "http://evil.example"}]}))
+    ((kind, answer),) = session.answers
+    assert kind == "result" and "a page in plain text" in str(answer) and "evil" not in str(answer)
+
+
+@pytest.mark.parametrize(("revision", "is_asked"), [(LEGACY, False), (MODERN, True)])
+def test_pages_to_visit_are_a_question_only_for_clients_that_retry(
+    monkeypatch: pytest.MonkeyPatch, revision: Any, is_asked: bool
+) -> None:
+    monkeypatch.setattr(signing_in, "attributed", lambda call, error, read: error)
+    monkeypatch.setattr(signing_in, "asks_for_visit", lambda call, error: True)
+    call, session = a_call(revision)
+    call.on_error(error(-32042, {"elicitations": []}))
+    assert len(session.answers) == (not is_asked)
+
+
+def test_our_own_errors_carry_their_data_and_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    call, session = a_call(method="prompts/get")
+    call.finish_error(INTERNAL_ERROR, "a defect")
+    assert caplog.messages == [], "it is logged with its traceback"
+    call.finish_error(-32602, "no such prompt", {"name": "x"})
+    assert session.answers == [
+        ("error", {"code": INTERNAL_ERROR, "message": "a defect"}),
+        ("error", {"code": -32602, "message": "no such prompt", "data": {"name": "x"}}),
+    ]
+    assert len(caplog.messages) == 1 and "no such prompt" in caplog.messages[0]
+
+
+def test_a_denied_call_without_a_destination_is_an_error() -> None:
+    call, session = a_call()
+    call.route.decision = None
+    call.refuse(Denial(-32000, "not today"))
+    assert session.answers == [("error", {"code": -32000, "message": "not today"})]
+
+
+@pytest.mark.parametrize(
+    ("kind", "takes", "is_counted"), [("result", True, True), ("result", False, False), ("error", True, False)]
+)
+def test_a_call_that_is_only_counted_has_a_passage_if_there_is_more_to_tell(
+    kind: Any, takes: bool, is_counted: bool
+) -> None:
+    call, session = a_call()
+    counted: list[bytes] = []
+    ended: list[str] = []
+
+    def counts(call: object, parts: Any) -> bool:
+        counted.append(joined(parts))
+        return takes
+
+    call.route.tracker = SimpleNamespace(
+        counts_result=counts,
+        note_running=lambda passage: None,
+        on_counted_end=lambda passage, kind, payload: ended.append(kind),
+    )
+    call.route.arrived = 1.0
+    call.emit(kind, b"{}")
+    assert counted == ([b"{}"] if kind == "result" else [])
+    assert ended == ([] if is_counted else [kind]) and len(session.answers) == 1
+
+
 # ── what comes before the answer ──
-
-
-def parked(*, is_away: bool) -> Any:
-    return SimpleNamespace(is_away=is_away, digest="digest of the first")
 
 
 @pytest.mark.parametrize(("token", "is_away"), [(b'"mine"', False), (b'"mine"', True), (None, False)])
@@ -439,6 +299,37 @@ def test_progress_has_the_clients_token_and_reaches_it_while_it_waits(token: byt
     assert values == sorted(set(values)) and 0.5 < values[0] < values[1] < 1 == values[2] < values[3] < 1.01
     mine = {"progressToken": "mine"}
     assert others == [{**mine, "message": "inside"}, mine, {**mine, "total": 2, "message": "one"}, mine]
+
+
+@pytest.mark.parametrize(
+    ("token", "extends", "is_away", "is_told"),
+    [
+        (b'"mine"', True, False, True),
+        (b'"mine"', False, False, False),
+        (None, True, False, False),
+        (b'"mine"', True, True, False),
+    ],
+)
+def test_a_client_that_waits_longer_with_progress_is_told_that_its_call_goes_on(
+    token: bytes | None, extends: bool, is_away: bool, is_told: bool
+) -> None:
+    call, session = a_call(token=token)
+    call.view.face.recognise = lambda info: SimpleNamespace(progress_extends=extends)
+    call.parked = parked(is_away=is_away) if is_away else None
+    call.progress = 4.0
+    call.keep_waiting()
+    call.keep_waiting()
+    assert len(session.told) == (2 if is_told else 0)
+    if is_told:
+        (_, first), (_, second) = session.told
+        assert first["message"] == "[box/server/work] still running"
+        # The server's next value should still be higher.
+        assert 4.0 < first["progress"] < second["progress"] < 4.00001
+
+
+def test_a_call_is_one_of_its_client() -> None:
+    call, _ = a_call()
+    assert call.is_inner is False and call._asked is call
 
 
 def test_progress_that_is_none_counts_as_none() -> None:
@@ -466,8 +357,9 @@ def test_a_question_can_belong_to_a_call_that_its_client_can_answer_within(
     assert call.can_be_asked(question) is can
 
 
-@pytest.mark.parametrize(("revision", "heard"), [(LEGACY, ["ask", "cancelled_by_server"]),
-                                                 (MODERN, ["question", "withdraw"])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("revision", "heard"), [(LEGACY, ["ask", "cancelled_by_server"]), (MODERN, ["question", "withdraw"])]
+)
 def test_questions_and_their_end_go_the_way_of_the_clients_era(revision: Any, heard: list[str]) -> None:
     call, session = a_call(revision)
     assert call.relay_request(call.route.traffic, b"1", "elicitation/create", None)
@@ -521,8 +413,9 @@ def test_notifications_reach_a_client_that_can_use_them(
 # ── calls whose client comes back ──
 
 
-@pytest.mark.parametrize(("is_parked", "is_away", "heard"), [(False, False, []), (True, True, ["keep"]),
-                                                             (True, False, ["leave"])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("is_parked", "is_away", "heard"), [(False, False, []), (True, True, ["keep"]), (True, False, ["leave"])]
+)
 def test_an_answer_is_kept_while_its_client_is_away(is_parked: bool, is_away: bool, heard: list[str]) -> None:
     call, session = a_call(MODERN)
     call.parked = parked(is_away=is_away) if is_parked else None
