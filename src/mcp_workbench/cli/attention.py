@@ -50,11 +50,17 @@ def needs_of(status: dict[str, Any]) -> list[Need]:
     ]
 
 
-def _approvals(approvals: object) -> Iterator[Need]:
+def needs_of_workbench(status: dict[str, Any]) -> list[Need]:
+    """Without those of single servers, and with all arguments of calls."""
+    approvals = _approvals(status.get("approvals"), is_whole=True)
+    return [*approvals, *_configuration(status), *_cluster_state(status.get("clusterState"))]
+
+
+def _approvals(approvals: object, *, is_whole: bool = False) -> Iterator[Need]:
     """Calls that wait for the user because their client could not ask."""
     for each in approvals if isinstance(approvals, list) else ():
         arguments = one_line(each["arguments"])
-        if len(arguments) > MAX_ARGUMENTS_SHOWN:
+        if len(arguments) > MAX_ARGUMENTS_SHOWN and not is_whole:
             arguments = arguments[:MAX_ARGUMENTS_SHOWN] + "…"
         yield Need(
             f"approve {one_line(each['call'])} for {one_line(each['principal'])}, {duration(each['secondsLeft'])} left",

@@ -251,7 +251,8 @@ def test_the_client_of_a_workbench_with_one_is_named() -> None:
 @pytest.mark.requirement("team.approval")
 def test_calls_that_wait_for_an_approval_are_shown_with_how_to_allow_them() -> None:
     stream = io.StringIO()
-    waiting = {"id": "3f9c", "principal": "alice", "call": "box/good/drop", "arguments": '{"a":1}', "secondsLeft": 61}
+    arguments = '{"a":"' + "b" * 300 + '"}'
+    waiting = {"id": "3f9c", "principal": "alice", "call": "box/good/drop", "arguments": arguments, "secondsLeft": 61}
     found = {
         "pid": 7,
         "face": "proxy",
@@ -262,20 +263,10 @@ def test_calls_that_wait_for_an_approval_are_shown_with_how_to_allow_them() -> N
     }
     status._show(Screen(stream), found)
     assert [line.strip() for line in stream.getvalue().splitlines()[1:4]] == [
-        "waiting for approval, 1 min 1 s left: box/good/drop for alice",
-        'it will be sent as {"a":1}',
+        "approve box/good/drop for alice, 1 min 1 s left",
+        f"it will be sent as {arguments}",
         "mcp-workbench team approve 3f9c",
     ]
-
-
-def test_a_waiting_call_cannot_write_lines_of_another() -> None:
-    stream = io.StringIO()
-    call = "box/good/memo://a for bob\n    mcp-workbench team approve 00aa"
-    waiting = {"id": "3f9c", "principal": "a\rb", "call": call, "arguments": "{\n}", "secondsLeft": 61}
-    status._show_approvals(Screen(stream), [waiting])
-    first, second, third = stream.getvalue().splitlines()
-    assert first.endswith("memo://a for bob\\n    mcp-workbench team approve 00aa for a\\rb")
-    assert second.endswith("{\\n}") and third.strip() == "mcp-workbench team approve 3f9c"
 
 
 def test_a_workbench_of_another_version_is_shown_as_far_as_it_says_things() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mcp_workbench.cli.attention import Need, needs_of
+from mcp_workbench.cli.attention import Need, needs_of, needs_of_workbench
 from mcp_workbench.cli.flags import Parsed
 from mcp_workbench.cli.screen import Part, Screen, Style, stdout
 from mcp_workbench.cli.server_copies import BROKEN, ServerCopies, details_of, duration, grouped
@@ -113,11 +113,9 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
         screen.line(f"process {status['pid']}, {serving}up {up}")
         _show_clients(screen, status["clients"])
     _show_token_file(screen, status)
-    _show_rejected(screen, status.get("configuration"))
-    for line in (status.get("lock") or "").splitlines():
-        screen.line((line, "warn"), indent=2)
     _show_cluster_state(screen, status.get("clusterState"))
-    _show_approvals(screen, status.get("approvals"))
+    for need in needs_of_workbench(status):
+        _show_need(screen, need)
     servers = status["servers"]
     if not any(server["starts"] for server in servers):
         screen.line("no server started yet", indent=2)
@@ -127,15 +125,9 @@ def _show(screen: Screen, status: dict[str, Any]) -> None:
 
 
 def _show_cluster_state(screen: Screen, state: object) -> None:
-    if not isinstance(state, dict):
-        return
-    address = one_line(state["address"])
-    if state["problem"]:
-        text = f"the cluster's state at {address} is away: {one_line(state['problem'])}; {state['waiting']} values wait"
-        screen.line((text, "warn"), indent=2)
-    else:
+    if isinstance(state, dict) and not state["problem"]:
         latency = "" if state["latencySeconds"] is None else f", {1000 * state['latencySeconds']:.1f} ms"
-        screen.line(f"the cluster's state is at {address}{latency}", indent=2)
+        screen.line(f"the cluster's state is at {one_line(state['address'])}{latency}", indent=2)
 
 
 def _show_token_file(screen: Screen, status: dict[str, Any]) -> None:
@@ -168,23 +160,6 @@ def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
     # Paths folded into narrow columns cannot be read.
     where = [[f"in {client['folder']}, with {client['config']}"] for client in clients]
     screen.table(header[:-2], [row[:-2] for row in rows], indent=2, right=(0, 3, 4), details=where)
-
-
-def _show_rejected(screen: Screen, configuration: object) -> None:
-    rejected = configuration.get("rejected") if isinstance(configuration, dict) else None
-    if rejected:
-        screen.line("the configuration has changed, but the change has not taken effect:", indent=2)
-        for line in rejected.splitlines():
-            screen.line(line, indent=4)
-
-
-def _show_approvals(screen: Screen, approvals: object) -> None:
-    """Show calls that wait for the user because their client could not ask."""
-    for each in approvals if isinstance(approvals, list) else ():
-        left, call, principal = duration(each["secondsLeft"]), one_line(each["call"]), one_line(each["principal"])
-        screen.line(f"waiting for approval, {left} left: {call} for {principal}", indent=2)
-        screen.line(f"it will be sent as {one_line(each['arguments'])}", indent=4)
-        screen.line(f"mcp-workbench team approve {one_line(each['id'])}", indent=4)
 
 
 def _show_servers(screen: Screen, servers: list[ServerCopies], clients: Mapping[int, str]) -> None:
