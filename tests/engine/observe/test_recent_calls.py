@@ -45,10 +45,23 @@ def test_calls_are_recorded_with_caller_and_failure() -> None:
 def test_only_recent_calls_are_kept_without_their_contents() -> None:
     observed = Observed()
     for number in range(calls := MAX_UNSEEN_CALLS + 10):
-        observed.call(str(number))
+        observed.call(str(number), kind="error", payload=b'{"code":5,"message":"no"}')
     found = observed.shown()
     assert [each["item"] for each in found] == [str(number) for number in range(calls - MAX_RECENT_CALLS, calls)]
     assert "x" * 100 not in str(found) and not observed.recent.ended.take()
+
+
+def test_of_a_flood_the_first_calls_after_a_look_are_shown_and_all_that_failed() -> None:
+    observed = Observed()
+    for look in ("a", "b"):
+        for number in range(MAX_RECENT_CALLS + 10):
+            observed.call(f"{look}{number}")
+        observed.call("failed", kind="error", payload=b'{"code":5,"message":"no"}')
+        assert [each["item"] for each in observed.shown()] == [
+            *(f"{look}{number}" for number in range(1, MAX_RECENT_CALLS)),
+            "failed",
+        ]
+        assert not observed.recent.ended.missed
 
 
 def test_requests_to_all_servers_displace_no_calls() -> None:

@@ -13,9 +13,10 @@ from mcp_workbench.engine.observe.call_figures import reason_of
 from mcp_workbench.engine.observe.ended_calls import EndedCall, EndedCalls
 from mcp_workbench.engine.observe.shown_calls import CallDescriber, ShownCall
 
-# Of all servers: those of one are looked for among them.
+# Of all servers: those of one are looked for among them. With so many since somebody looked, further ones that ended
+# well are only counted: nobody could read them, and each call would pay for it.
 MAX_RECENT_CALLS: Final = 200
-# Calls that have ended since somebody looked, of which all but the latest are dropped: one or two megabytes.
+# Calls that have failed since somebody looked, of which all but the latest are dropped: a megabyte at most.
 MAX_UNSEEN_CALLS: Final = 5000
 
 
@@ -23,7 +24,7 @@ class RecentCalls:
     """The calls of all servers of a process, from when its `ended` is told of them (`CallFigures.collect`)."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
-        self.ended = EndedCalls(self._describe, MAX_UNSEEN_CALLS)
+        self.ended = EndedCalls(self._describe, MAX_UNSEEN_CALLS, MAX_RECENT_CALLS)
         self._redact = redact
         self._last: deque[ShownCall | dict[str, Any]] = deque(maxlen=MAX_RECENT_CALLS)
 
@@ -34,6 +35,8 @@ class RecentCalls:
 
     def _describe(self) -> None:
         describer, found = CallDescriber(self._redact), list[ShownCall | dict[str, Any]]()
+        # The figures tell how many there were.
+        self.ended.take_missed()
         for call in reversed(self.ended.take()):
             _, shown = describer.ended(call)
             # Requests to all servers name none.
