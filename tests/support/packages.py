@@ -6,6 +6,7 @@ done; which packages and versions is said where they are used.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -49,7 +50,9 @@ def python_packages(packages: Sequence[str]) -> Path:
 
 def _kept_folder(kind: str, packages: Sequence[str]) -> Path:
     versions = "-".join(sorted({package.rpartition("@")[2].rpartition("=")[2] for package in packages}))
-    return CACHE / f"{kind}-{versions}"
+    # Others have the same versions.
+    which = hashlib.sha256("\n".join(sorted(packages)).encode()).hexdigest()[:8]
+    return CACHE / f"{kind}-{versions}-{which}"
 
 
 @contextmanager
