@@ -118,8 +118,12 @@ class FakeServer:
     async def __aenter__(self) -> FakeServer:
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(self, kind: object, *error: object) -> None:
         self.may_stop.set()
         self.connection.request_stop()
+        if kind is not None:
+            # A test has failed, so what it leaves running is not waited for.
+            for task in self.tasks:
+                task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         assert all(link.stopped for link in self.links), "a server that nobody ended"
