@@ -127,6 +127,15 @@ def stamp_and_version(piece: Raw) -> tuple[Raw, str | None]:
     return found
 
 
+def summarise_short(request: messages.ShortRequest) -> MessageSummary:
+    """What `summarise` says of it."""
+    members, version = request.params, None
+    stamp = members.get("_meta")
+    if stamp is not None:
+        members["_meta"], version = stamp_and_version(stamp)
+    return MessageSummary("request", bytes(request.id), request.method, members, version)
+
+
 def summarise(
     message: bytes,
     found: messages.Envelope | None = None,

@@ -9,7 +9,7 @@ import pytest
 from mcp_workbench.engine.transport.http.header_parameters import HeaderParameters, read_annotations
 from mcp_workbench.engine.transport.http.message_summary import MessageSummary, summarise
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
-from mcp_workbench.engine.transport.http.server.validation import mismatch
+from mcp_workbench.engine.transport.http.server.validation import has_agreed, mismatch
 
 VERSION = "2026-07-28"
 
@@ -53,3 +53,17 @@ def test_parameters_are_compared_with_every_call_of_a_head_that_has_agreed() -> 
     known[0] = read_annotations(mirrored)
     same.parameters = {"mcp-param-place": ["elsewhere"]}
     assert mismatch(same, summary(), lambda tool, principal: known[0]) is not None
+
+
+def test_a_call_agrees_for_certain_only_if_it_is_the_last_one_and_mirrors_nothing() -> None:
+    same, call = head(), summary()
+    assert call.params is not None
+    assert not has_agreed(same, VERSION, call.params, None), "it was compared with nothing yet"
+    assert not has_agreed(same, None, {}, None)
+    assert mismatch(same, call, None) is None
+    assert has_agreed(same, VERSION, call.params, None)
+    assert has_agreed(same, VERSION, call.params, lambda tool, principal: None)
+    mirrored = read_annotations({"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}})
+    assert not has_agreed(same, VERSION, call.params, lambda tool, principal: mirrored)
+    assert not has_agreed(same, "2027-01-01", call.params, None)
+    assert not has_agreed(same, VERSION, summary(name='"drop"').params or {}, None)

@@ -34,6 +34,7 @@ from mcp_workbench.engine.transport.http.message_summary import (
     split_batch,
     stamp_and_version,
     summarise,
+    summarise_short,
 )
 from mcp_workbench.engine.transport.http.server.admission import (
     CORS_ALLOWED,
@@ -457,17 +458,20 @@ class Endpoint:
             if LINE_FEED in body or CARRIAGE_RETURN in body:
                 body = single_line(body)
             short = read_short_request(body)
-            if short is not None and self._serve_short(head, short, writer):
-                return
-            if body[:1] != b"{" and is_batch(body):
+            if short is not None:
+                if self._serve_short(head, short, writer):
+                    return
+                summary = summarise_short(short)
+            elif body[:1] != b"{" and is_batch(body):
                 self._serve_batch(head, lambda: _split(body), writer)
                 return
-            try:
-                summary = summarise(body)
-            except Malformed as error:
-                error = error.by_client(body)
-                _complain(head, writer, error.id, error.code, error.complaint)
-                return
+            else:
+                try:
+                    summary = summarise(body)
+                except Malformed as error:
+                    error = error.by_client(body)
+                    _complain(head, writer, error.id, error.code, error.complaint)
+                    return
         if summary.kind == "request":
             id = summary.id or b"null"
             if not id.isdigit() and not messages.is_valid_id(id):
@@ -502,7 +506,7 @@ class Endpoint:
         """Serve a call as nearly all are: a modern one like the last with this head, or any request of a session. If
         False, nothing is done: it needs a closer look."""
         id, method, params = bytes(request.id), request.method, request.params
-        if self.is_draining or not id.isdigit():
+        if self.is_draining or not (id.isdigit() or messages.is_valid_id(id)):
             return False
         stamp = params.get("_meta")
         if stamp is not None:
