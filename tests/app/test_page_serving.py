@@ -423,6 +423,17 @@ async def test_servers_are_started_stopped_and_shown_with_why_they_failed(tmp_pa
         assert (await browser.get("/api/server?toolbox=box&server=none")).status == 404
 
 
+async def test_a_server_that_lacks_a_variable_is_shown_with_why_before_and_after_a_call(tmp_path: Path) -> None:
+    served = boxes()
+    served["box"]["two"].settings["env"] = {"KEY": "${SURELY_NOT_SET}"}
+    async with own_page(tmp_path, served) as browser:
+        for _ in range(2):
+            found = (await rows(browser))["two"]
+            assert found["state"] == "failed" and "the variable `SURELY_NOT_SET` is not set" in found["why"]
+            assert "SURELY_NOT_SET" in found["next"]
+            await browser.agent.use({"toolbox": "box", "server": "two", "tool": "write"}, {"text": "x"})
+
+
 async def test_decision_about_a_host_needs_one_that_was_refused_and_a_person(tmp_path: Path) -> None:
     wanted = {"toolbox": "box", "server": "one", "host": "a.com", "decision": "allow"}
     async with own_page(tmp_path, boxes()) as browser:

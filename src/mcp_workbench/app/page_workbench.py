@@ -30,7 +30,13 @@ from mcp_workbench.engine.catalog.offer import SINGULAR
 from mcp_workbench.engine.config.page_settings import CAPTURES, Capture
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.lifecycle import State
-from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, configured_sandbox, state_of, unused_state
+from mcp_workbench.engine.downstream.server_status import (
+    SIGN_IN_NEEDED,
+    configured_sandbox,
+    failure_of,
+    state_of,
+    unused_state,
+)
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS, OWN_USER, Caller
 from mcp_workbench.engine.economy.costs import definition_tokens
 from mcp_workbench.engine.economy.tokens import tokens
@@ -265,7 +271,7 @@ class WorkbenchOnPage:
         for name in (SIGN_IN_NEEDED, "failed", "backoff"):
             for state, each in states:
                 if state == name:
-                    error = each.last_error
+                    error = failure_of(each)
                     text = "" if error is None else self.redact(error.message)
                     return state, text, (None if error is None else error.hint) or _NEXT[name]
         if states:

@@ -54,6 +54,15 @@ async def test_a_server_that_lacks_a_variable_has_failed_before_anybody_uses_it(
         assert "the variable `KEY` is not set" in str(found["lastError"])
 
 
+async def test_a_server_that_lacks_a_variable_has_still_failed_after_a_call() -> None:
+    """Nothing was started, so no failure of a start says so."""
+    lacking = Problem(steps=("env", "KEY"), found="the variable `KEY` is not set")
+    async with FakeServer(unresolved=(lacking,)) as server:
+        found = told(server)
+        assert (found["state"], found["starts"]) == ("failed", 0)
+        assert "the variable `KEY` is not set" in found["lastError"]
+
+
 async def test_our_own_requests_notifications_and_answers_count_as_sent() -> None:
     async with FakeServer() as server:
         sent = count_bytes(server)

@@ -11,7 +11,7 @@ from typing import Final
 from mcp_workbench.engine.catalog.entry import ServerEntry
 from mcp_workbench.engine.downstream.connection import Connection
 from mcp_workbench.engine.downstream.lifecycle import State
-from mcp_workbench.errors import SignInNeeded
+from mcp_workbench.errors import SignInNeeded, WorkbenchError
 
 SIGN_IN_NEEDED: Final = "needs sign-in"
 
@@ -38,8 +38,7 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
     traffic = connection.traffic
     is_up = connection.state is State.READY
     profile = traffic.profile if is_up else None
-    # A server that could not even be started has no other record of its failure.
-    error = connection.last_error or (connection.entry.failure if connection.config.unresolved else None)
+    error = failure_of(connection)
     received, sent, noise, unmatched = connection.counts()
     return {
         "toolbox": connection.entry.toolbox,
@@ -70,8 +69,16 @@ def _status(connection: Connection, now: float) -> dict[str, object]:
     }
 
 
+def failure_of(connection: Connection) -> WorkbenchError | None:
+    # A server that could not even be started has no other record of its failure.
+    return connection.last_error or (connection.entry.failure if connection.config.unresolved else None)
+
+
 def state_of(connection: Connection) -> str:
-    """Its state as a word. A server that waits for a sign-in has not failed."""
+    """Its state as a word. A server that waits for a sign-in has not failed; one that lacks a variable has, although it
+    was never started."""
+    if connection.config.unresolved:
+        return State.FAILED.value
     is_up = connection.state in (State.READY, State.STARTING)
     return SIGN_IN_NEEDED if isinstance(connection.last_error, SignInNeeded) and not is_up else connection.state.value
 
