@@ -41,7 +41,7 @@ RULES = [
     {"then": "deny"},
 ]
 CALL = {"tool": {"toolbox": "box", "server": "files", "tool": "echo"}, "arguments": {"text": "heard"}}
-MAX_STEPS = {"legacy": 66, "modern": 81}
+MAX_STEPS = {"legacy": 65, "modern": 80}
 
 
 class Connection:
