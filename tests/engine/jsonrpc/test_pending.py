@@ -50,6 +50,13 @@ def test_an_id_that_is_not_exactly_ours_matches_nothing(form: bytes) -> None:
     assert (len(pending), pending.unmatched) == (1, 1)
 
 
+def test_only_requests_of_clients_ever_wait_to_be_sent() -> None:
+    pending = PendingRequests()
+    assert pending.waiting_count == 0
+    add(pending)
+    assert pending.waiting_count == 0 and len(pending) == 1
+
+
 def test_ids_are_never_used_twice() -> None:
     pending = PendingRequests()
     seen = set()
@@ -237,7 +244,7 @@ async def test_an_awaited_exchange_raises_the_peers_error_with_its_code() -> Non
     exchange.on_result(Raw(b"{}"))
     with pytest.raises(RemoteError, match="no such method") as caught:
         await exchange.future
-    assert caught.value.code == -32601
+    assert caught.value.code == caught.value.error.code == -32601
 
 
 async def test_an_unawaited_failure_is_not_logged_as_never_retrieved() -> None:

@@ -61,6 +61,25 @@ def test_time_in_which_we_were_stopped_is_reported() -> None:
     assert checks == [(100.0, 60.0)]
 
 
+async def test_a_timer_that_is_stopped_checks_nothing_and_can_be_started_again() -> None:
+    checked = asyncio.Event()
+
+    def check(looked_at: float, stopped: float) -> bool:
+        checked.set()
+        return False
+
+    deadlines = DeadlineTimer(asyncio.get_running_loop(), check)
+    deadlines.stop()
+    assert not deadlines.is_running
+    deadlines.start()
+    assert deadlines.is_running
+    deadlines.stop()
+    assert not deadlines.is_running and not checked.is_set()
+    deadlines.start()
+    await asyncio.wait_for(checked.wait(), 30)
+    assert not deadlines.is_running
+
+
 async def test_it_runs_on_the_loop() -> None:
     checked = asyncio.Event()
 

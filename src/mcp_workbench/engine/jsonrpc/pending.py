@@ -218,7 +218,7 @@ class DeadlineTimer:
         self._check = check
         self._timer: asyncio.TimerHandle | None = None
         self.is_running = False
-        self.looked_at = 0.0
+        self.looked_at: float
 
     def start(self) -> None:
         if not self.is_running:
