@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
 
 import pytest
@@ -19,6 +21,7 @@ from mcp_workbench.engine.downstream.lifecycle import (
     RestartPolicy,
     State,
     next_state,
+    quiet_future,
     unexpected,
 )
 from mcp_workbench.errors import NO_MEMORY, SHORTAGE_HINTS, DownstreamError
@@ -181,3 +184,17 @@ def test_a_shortage_is_distinguished_from_a_bug_of_ours() -> None:
         "the workbench failed to use this server (KeyError)",
         "the log of the workbench says why",
     )
+
+
+async def test_a_start_that_nobody_waits_for_may_fail_or_be_cancelled_quietly() -> None:
+    loop = asyncio.get_running_loop()
+    complaints: list[object] = []
+    loop.set_exception_handler(lambda loop, context: complaints.append(context))
+    failed, cancelled, done = quiet_future(loop), quiet_future(loop), quiet_future(loop)
+    failed.set_exception(DownstreamError("gone"))
+    cancelled.cancel()
+    done.set_result(None)
+    await asyncio.sleep(0)
+    del failed, cancelled, done
+    gc.collect()
+    assert complaints == []
