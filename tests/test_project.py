@@ -33,7 +33,7 @@ REGISTRY_ADDRESSES = (
     r"pypi\.org/simple",
     r"files\.pythonhosted\.org",
     r"registry\.(npmjs\.org|yarnpkg\.com)",
-    r"--(extra-)?index-url[ =]\S",
+    r"--(extra-)?index-url[ =][^-\s]",
     r'(registry|source|resolved|index|url)"? ?[:=] ?"?(https?|file)://[^ "]*(simple|registry|/packages/|\.tgz|\.whl)',
 )
 
