@@ -95,6 +95,15 @@ async def test_the_status_follows_the_code_of_the_error(code: int, status: int) 
         assert (response.status, response.error["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("id", ["a", "\ud800"])
+async def test_an_error_with_half_of_a_surrogate_pair_is_an_answer_like_any_other(id: str) -> None:
+    """As programs in JavaScript write when they cut a text off in the middle of a character."""
+    async with echoing() as rig:
+        body = modern("refuse", {"error": {"code": -32601, "message": "cut \ud83d", "data": "\udfff"}}, id)
+        response = await rig.client.request(body=body, **modern_headers("refuse"))
+        assert (response.status, response.json["id"], response.error["message"]) == (404, id, "cut \ud83d")
+
+
 def without(name: str) -> dict[str, str | None]:
     return {**modern_headers("tools/call", "echo"), name: None}
 

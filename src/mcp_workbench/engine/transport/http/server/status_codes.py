@@ -16,6 +16,7 @@ from mcp_workbench.engine.jsonrpc.messages import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     read_error,
+    without_surrogates,
 )
 from mcp_workbench.engine.protocol.constants import (
     HEADER_MISMATCH,
@@ -49,7 +50,8 @@ _decode: Final = Decoder(_Answer).decode
 
 def status_of_error(answer: bytes, method: str) -> int:
     """The status of an error response to a request with this method."""
-    code = read_error(_decode(answer).error).code
+    # Half of a surrogate pair, in the id or in a server's text, must not keep the code from being read.
+    code = read_error(_decode(without_surrogates(answer)).error).code
     if code == METHOD_NOT_FOUND and method in ALWAYS_FOUND:
         return STATUS_OF_CODE[INVALID_PARAMS]
     return STATUS_OF_CODE.get(code, OTHERWISE)
