@@ -253,6 +253,16 @@ def test_names_invented_by_clients_are_bounded(caplog: pytest.LogCaptureFixture)
     assert len(figures._row_of) <= MAX_ORIGINS
 
 
+@pytest.mark.parametrize(("item", "method"), [("file:///{}", "resources/read"), ("", "made/up{}")])
+def test_rows_of_what_clients_make_up_are_remembered_up_to_a_bound(item: str, method: str) -> None:
+    figures = CallFigures()
+    for number in range(2 * MAX_ORIGINS + 10):
+        counted(figures, item.format(number), method.format(number)).end("result", OK)
+        remembered = sum(len(rows) for servers in figures._row_at.values() for rows in servers.values())
+        assert remembered < MAX_ORIGINS and len(figures._row_at) < MAX_ORIGINS
+    assert ends_of(figures) == {"ok": 2 * MAX_ORIGINS + 10}
+
+
 def test_requests_with_a_body_are_not_remembered() -> None:
     figures = CallFigures()
     Passage((), origin(body=b'{"secret":1'), tracker=figures).end("result", OK)

@@ -302,6 +302,8 @@ class CallFigures:
         # The same for calls that nobody describes, by the method as it is written to the server, which is one object
         # for all calls of tools, by server and by item: three look-ups take less than to make a key of the three.
         self._row_at: dict[bytes, dict[CountedServer, dict[str, ItemFigures]]] = {}
+        # How many these are: clients make up methods and addresses.
+        self._found_rows = 0
         self._running: set[AnyPassage] = set()
         # Whether somebody listens.
         self.is_watched = False
@@ -533,6 +535,9 @@ class CallFigures:
         row = rows.get(passage.item)
         if row is None:
             row = rows[passage.item] = self._find_row(passage.origin)
+            self._found_rows += 1
+            if self._found_rows >= MAX_ORIGINS:
+                self._forget_found_rows()
         size = sum(map(len, payload))
         is_tool_error = kind == "result" and not passage.is_success and tool_failed(payload, size)
         end: CallEnd = passage.failure or ("tool_error" if is_tool_error else _END_OF[kind])
@@ -589,7 +594,7 @@ class CallFigures:
             self._day.add(label, Bucket(self._bucket, calls, errors, sparse))
         if now >= self._turn_at:
             # So that it keeps no server that is gone.
-            self._row_at.clear()
+            self._forget_found_rows()
             self._turn_at = now + BUCKET_SECONDS
             self._bucket = max(self._bucket, _bucket_now())
             self._be_quiet()
@@ -611,6 +616,10 @@ class CallFigures:
                 self._row_of.clear()
             self._row_of[origin] = row
         return row
+
+    def _forget_found_rows(self) -> None:
+        self._row_at.clear()
+        self._found_rows = 0
 
     def _new_row(self, origin: GuardedRequest, method: str, item: str) -> ItemFigures:
         key = (origin.toolbox, origin.server, method, item)
