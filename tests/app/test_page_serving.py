@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from mcp_workbench.seeing.page import sign_in
 from mcp_workbench.seeing.page.sign_in import PageUser
 from mcp_workbench.seeing.page.site import MAX_REQUESTS_OF_ONE
 from mcp_workbench.seeing.page.streams import MAX_STREAMS_OF_ONE
+from mcp_workbench.team.lock.lock_file import LOCK_FILE_MODE
 from tests.app.page_client_of_tests import KEYS, TOKENS, Browser, endpoint, key_in, own_page
 from tests.engine.transport.http.server.raw_client import Response, raw_client
 from tests.support.client import Json
@@ -490,6 +492,7 @@ async def test_a_changed_definition_is_shown_and_accepted(tmp_path: Path, monkey
         assert [each["item"] for each in (await browser.get("/api/lock")).json["changes"]] == ["read"]
         lock = tmp_path / "workbench.lock"
         assert "write" in lock.read_text()
+        assert stat.S_IMODE(lock.stat().st_mode) == LOCK_FILE_MODE, "others who check it out read it, too"
         lock.write_text(lock.read_text().replace(wanted["seen"], "sha256:" + "0" * 64))
         changed = (await browser.get("/api/lock")).json["changes"][-1]
         assert (changed["item"], changed["before"], changed["isKnown"]) == ("write", None, False)

@@ -13,6 +13,7 @@ from mcp_workbench.seeing.page.shown_workbench import Unavailable
 from mcp_workbench.team.lock.definition_store import DefinitionStore, default_folder
 from mcp_workbench.team.lock.lock_difference import described_changes
 from mcp_workbench.team.lock.lock_file import (
+    LOCK_FILE_MODE,
     LockedServer,
     LockFile,
     canonical_definition,
@@ -93,23 +94,26 @@ def accept(target: LockTarget, entry: ServerEntry, item: str, seen: str | None) 
 
 def _read(target: LockTarget) -> tuple[LockFile | None, bytes | None]:
     try:
-        with open(target.path, "rb") as file:
-            content = file.read()
-        return parse_lock(content, target), content
-    except FileNotFoundError:
-        return None, None
+        content = _content(target.path)
+        return None if content is None else parse_lock(content, target), content
     except (OSError, ConfigError) as error:
         raise Unavailable(500, f"the lock file cannot be used: {error}") from None
 
 
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
 def _write(path: str, expected: bytes | None, content: bytes) -> None:
     def check() -> None:
-        if expected is not None:
-            with open(path, "rb") as current:
-                if current.read() != expected:
-                    raise Unavailable(409, "the lock file has changed meanwhile; look again")
+        if _content(path) != expected:
+            raise Unavailable(409, "the lock file has changed meanwhile; look again")
 
     try:
-        replace_whole(path, content, is_durable=True, keeps_mode=True, check=check)
+        replace_whole(path, content, mode=LOCK_FILE_MODE, is_durable=True, keeps_mode=True, check=check)
     except OSError as error:
         raise Unavailable(500, f"the lock file cannot be written: {error.strerror}") from None

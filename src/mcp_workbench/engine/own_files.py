@@ -21,6 +21,7 @@ def replace_whole(
     path: str,
     content: bytes,
     *,
+    mode: int = PRIVATE_FILE_MODE,
     is_durable: bool = False,
     keeps_mode: bool = False,
     check: Callable[[], None] = lambda: None,
@@ -28,12 +29,11 @@ def replace_whole(
     """Write a draft and rename it; returns what is known of the file. Raises `OSError`, and what `check` raises, which
     is called before the rename: the file is then as it was, and no draft is left beside it.
 
-    It is readable by the user alone unless `keeps_mode` says that the file already there decides. `is_durable`: on the
-    disk before the rename, as the new name could otherwise have no content after a power failure.
+    It gets this `mode`, by default for the user alone, unless `keeps_mode` says that a file already there decides.
+    `is_durable`: on the disk before the rename, as the new name could otherwise have no content after a power failure.
     """
     # A name of its own for each writer: the last rename wins, and every content is whole.
     draft = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.new"
-    mode = PRIVATE_FILE_MODE
     if keeps_mode:
         with contextlib.suppress(FileNotFoundError):
             mode = stat.S_IMODE(os.stat(path).st_mode)

@@ -47,7 +47,7 @@ from mcp_workbench.setup.own_configuration import OwnConfiguration, lock_folder,
 from mcp_workbench.setup.package_sources import is_exact, package_named, pinned
 from mcp_workbench.setup.secret_store import SecretStore
 from mcp_workbench.setup.server_preview import preview
-from mcp_workbench.team.lock.lock_file import LockedServer, merged, read_lock, written
+from mcp_workbench.team.lock.lock_file import LOCK_FILE_MODE, LockedServer, merged, read_lock, written
 from mcp_workbench.team.lock.packages import package_of
 
 if TYPE_CHECKING:
@@ -251,8 +251,7 @@ def _record(path: str, toolbox: str, name: str, package: Package) -> None:
     locked = replace(locked, package=package_of(server), integrity=list(package.integrity), sandbox=profile)
     replace_file(target.path, seen, written(merged(lock, target, {(toolbox, name): locked})), lock_folder())
     if seen is None:
-        # Others who check out the configuration must be able to read it.
-        os.chmod(target.path, 0o644)
+        os.chmod(target.path, LOCK_FILE_MODE)
     remark(
         "note", f"the content of the package is recorded in `{target.path}`; if it changes, the server is not started"
     )

@@ -31,6 +31,7 @@ from mcp_workbench.team.lock.definition_store import DefinitionStore, default_fo
 from mcp_workbench.team.lock.installed_packages import installed_package
 from mcp_workbench.team.lock.lock_difference import DefinitionChange, about_server, changes_of, described_changes
 from mcp_workbench.team.lock.lock_file import (
+    LOCK_FILE_MODE,
     LockedServer,
     LockFile,
     definition_hash,
@@ -42,8 +43,6 @@ from mcp_workbench.team.lock.lock_file import (
     written,
 )
 from mcp_workbench.team.lock.packages import package_of
-
-LOCK_FILE_MODE = 0o644
 
 
 def run(parsed: Parsed) -> int:
@@ -287,7 +286,6 @@ class _Locking:
             # Fails if the file has changed since it was read, by a merge or another `lock`.
             replace_file(self._path, self._seen, content, lock_folder())
             if self._seen is None:
-                # It is not secret: others who check out the configuration must be able to read it.
                 os.chmod(self._path, LOCK_FILE_MODE)
         for entry in entries:
             assert entry.offer is not None

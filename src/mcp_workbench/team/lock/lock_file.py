@@ -27,6 +27,8 @@ from mcp_workbench.team.lock.packages import package_of
 LOCK_FORMAT_VERSION: Final = 2
 # A hundred thousand definitions; anything larger is some other file.
 MAX_LOCK_FILE_BYTES: Final = 16 * 1024 * 1024
+# It is not secret: others who check out the configuration must be able to read it.
+LOCK_FILE_MODE: Final = 0o644
 # What a lock covers: definitions, and what else a server tells agents. Of resources only the templates, unless the
 # configuration asks for more: most servers list their data as resources.
 LOCKED_KINDS: Final = (*(kind for kind in KINDS if kind != "resources"), INSTRUCTIONS)
