@@ -38,11 +38,11 @@ _decode_list: Final = Decoder(list[Raw]).decode
 MAX_IN_A_TURN: Final = 32
 
 
-# Whose requests are handled next, while several principals send them.
+# Whose requests are handled next, while several principals send them and the large body of a session is read.
 # The event loop serves connections one after another, so a principal with a thousand of them would get a thousand
 # times the time of one with a single connection. Here each has a number of requests in one iteration of the loop,
 # whatever its connections; those beyond it wait for the next iterations. While only one principal sends, nothing is
-# counted.
+# counted, and without large bodies nobody is asked to wait: the endpoint serves what arrives.
 # Owns the counts and what waits. Knows nothing about what the requests are.
 class PrincipalTurns:
     __slots__ = ("_counts", "_last", "_waiting")
