@@ -303,7 +303,7 @@ class ClusterState(LastingState):
         return values
 
     async def _clear(self, error: OtherType) -> None:
-        """Remove what lies under the names of our values and is none, and write again what was to be written there."""
+        """Remove keys of another type that lie where our values belong, and write again what found them there."""
         self.refused += len(error.commands)
         if self.refused <= MAX_REFUSALS_LOGGED:
             log.error("the cluster's state was changed: %s; it is removed", error)

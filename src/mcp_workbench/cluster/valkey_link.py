@@ -169,8 +169,8 @@ class ValkeyLink:
     async def run(
         self, commands: Sequence[tuple[Argument, ...]], *, is_probe: bool = False, is_patient: bool = False
     ) -> list[Any]:
-        """Run these in one round trip and return their replies, which are what the server likes. `is_probe`: also while
-        it is away; `is_patient`: then as well, and for longer. Raises `StateAway`."""
+        """Run these in one round trip and return their replies, which may be anything. `is_probe`: also while the
+        server is away; `is_patient`: then as well, and for longer. Raises `StateAway`."""
         if self.problem is not None and not (is_probe or is_patient):
             raise StateAway(self.problem)
         lane = self._patient_lane if is_patient else self._lane

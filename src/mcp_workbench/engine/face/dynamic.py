@@ -144,7 +144,7 @@ class DynamicFace(Face):
             # The agent may know the name from an earlier conversation, where the toolbox was open.
             if toolbox not in view.opened and name.startswith(f"{toolbox}__"):
                 if self.settings.state.is_in_doubt:
-                    # Or from another instance, which left that it is open where we cannot look now.
+                    # Or it was opened at another instance, which cannot be found out now.
                     view.opened[toolbox] = None
                     return self.resolve_tool(view, params)
                 return Reject(INVALID_PARAMS, f"tool `{name}` is not registered; open toolbox `{toolbox}` first")

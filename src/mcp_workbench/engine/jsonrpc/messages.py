@@ -59,7 +59,7 @@ class ClientEnvelope(Envelope, gc=False):
 
 
 class ShortRequest(Struct, gc=False):
-    """A short request of a client with everything that it has to have, its params decoded in the same step."""
+    """A short request of a client that lacks nothing, with its params decoded in the same step."""
 
     method: str
     id: Raw
@@ -189,7 +189,7 @@ _decode_id: Final = Decoder(int | str).decode
 decode_object: Final = Decoder(dict[str, Raw]).decode
 decode_string: Final = Decoder(str).decode
 _NULL: Final = b"null"
-# As a number: to cut out a byte takes longer.
+# As a number: slicing out a byte takes longer.
 _BRACE: Final = 0x7B
 
 # What decoding others' JSON raises. RecursionError is for nesting that not even Python allows, ValueError for bytes
@@ -227,7 +227,7 @@ MAX_SHORT_REQUEST_BYTES: Final = 2 * MAX_NESTING
 
 
 def read_short_request(line: bytes) -> ShortRequest | None:
-    """Read a line if it is a short request, as nearly all of clients are. None: it is something else, or needs a closer
+    """Read a short request, as nearly all messages of clients are. None: the line is something else, or needs a closer
     look (`read`)."""
     if len(line) > MAX_SHORT_REQUEST_BYTES or not line.isascii():
         return None

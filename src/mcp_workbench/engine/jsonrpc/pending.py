@@ -130,7 +130,7 @@ class PendingRequests:
 
     def __init__(self, new_id: Callable[[], int] = new_id) -> None:
         self._new_id = new_id
-        # By id on the wire. Whoever enters an exchange itself has given it its id and deadline.
+        # By id on the wire. Whoever adds an exchange here directly has set its id and deadline.
         self.by_id: dict[int, Exchange] = {}
         # Counts responses without a request: late, duplicate, or with an id that we never used.
         self.unmatched = 0

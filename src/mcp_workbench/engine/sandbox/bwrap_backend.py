@@ -93,7 +93,7 @@ def _launch(sandbox: Sandbox, refused: OnRefused, undoing: contextlib.ExitStack)
         filters = seccomp.filter_program(families_of(sandbox), has_own_ipc=True)
         words += ("--seccomp", passed(memory_file(filters)))
     if (high := high_descriptor()) is not None:
-        # It starts the server from a process of its own, which keeps this one and hands on the room that it takes.
+        # bwrap starts the server from a process of its own, which needs this descriptor for the server to get room.
         words += ("--sync-fd", passed(high))
     own_program: tuple[str, ...] = ()
     companion: Companion | None = None

@@ -52,7 +52,7 @@ def give_back(pid: int) -> None:
 
 
 def high_descriptor() -> int | None:
-    """A descriptor for nothing, so high that a process started now has room for many. None: there are not as many."""
+    """Open a descriptor so high that a process started now has room for many. None: the system allows no such one."""
     if not sys.platform.startswith("linux"):
         return None
     import fcntl

@@ -320,7 +320,7 @@ class Endpoint:
                 recalling.add_done_callback(self.recalling.discard)
                 return recalling
             if head.is_ordinary and type(body) is bytes and not self._large_bodies.behind:
-                # Nearly all requests: none of what follows is about them.
+                # Nearly all requests: what follows does not concern them.
                 if head.recall is not None:
                     head.recall()
                 self._serve_post(head, body, writer)
@@ -503,8 +503,8 @@ class Endpoint:
                 session.request_all([(body, summary)], {summary.id}, writer)
 
     def _serve_short(self, head: RequestHead, request: ShortRequest, writer: ResponseWriter) -> bool:
-        """Serve a call as nearly all are: a modern one like the last with this head, or any request of a session. If
-        False, nothing is done: it needs a closer look."""
+        """Serve a modern call like the last with this head, or any request of a session: nearly all are one of these.
+        False if it needs a closer look; then nothing has been done."""
         id, method, params = bytes(request.id), request.method, request.params
         if self.is_draining or not (id.isdigit() or messages.is_valid_id(id)):
             return False

@@ -93,14 +93,14 @@ class ConnectionHeadCache:
     def _remember(self, key: bytes, head: RequestHead, end: int) -> None:
         self._own_key, self._own, self.end = key, head, end
         start = max(key.find(_LENGTH), key.find(_LENGTH_IN_TITLES)) + len(_LENGTH)
-        # What the head is written with: the length of the body is put into it.
+        # A template of the head, into which the length of a body is filled.
         self._format = b"%b%%d%b" % (key[:start].replace(b"%", b"%%"), key[start:].replace(b"%", b"%%"))
 
     def forget(self) -> None:
         # No request has this key.
         self._own_key = b" "
         self._own = None
-        # No head is empty.
+        # Matches nothing, as no head is empty.
         self._format, self.end = b"%d", 0
 
 

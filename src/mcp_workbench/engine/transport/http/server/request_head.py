@@ -42,7 +42,7 @@ _SINGLE_HEADERS: Final = frozenset(
 )
 
 
-# No JSON is this.
+# Matches no name: it is not JSON.
 NO_NAME: Final = b"?"
 
 

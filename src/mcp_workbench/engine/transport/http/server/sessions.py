@@ -87,7 +87,7 @@ class LegacyResponse(Struct, eq=False):
         return self._stream is not None or self._writer is not None
 
     def wait(self) -> None:
-        """The answer was not at hand."""
+        """Wait for an answer that was not there at once."""
         if self._stream is None and self._writer is not None:
             self._writer.gone = self.leave
             self._timer.add(self)

@@ -35,8 +35,8 @@ def is_stateless(head: RequestHead, summary: MessageSummary) -> bool:
 def has_agreed(
     head: RequestHead, version: str | None, params: Mapping[str, Raw], parameters_of: ShownParameters | None
 ) -> bool:
-    """Whether a call of a tool certainly agrees with its head: as nearly all, it is what the head was compared with
-    last, and its tool mirrors no parameters."""
+    """Whether a tool call certainly agrees with its head: nearly all are what the head was last compared with, and
+    their tools mirror no parameters."""
     known_version, written, name = head.agreed
     return (
         version == known_version
