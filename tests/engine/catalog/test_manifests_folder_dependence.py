@@ -78,6 +78,12 @@ def test_a_package_of_the_surrounding_project_counts_in_all_its_folders(tmp_path
     assert folder_that_counts(config, str(tmp_path / "a" / "b")) == str(tmp_path)
 
 
+def test_a_folder_that_a_package_is_given_is_no_package_of_a_surrounding_project(tmp_path: Path) -> None:
+    config = server("npx", "-y", "@scope/files", str(tmp_path))
+    assert folder_that_counts(config, str(tmp_path)) is None
+    assert manifest_key(config, str(tmp_path)) == manifest_key(config, "/elsewhere")
+
+
 def test_names_of_modules_and_addresses_are_no_files_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "module.py").touch()
     (tmp_path / "https").mkdir()

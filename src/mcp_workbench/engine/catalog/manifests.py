@@ -142,7 +142,9 @@ def _has_module(folder: str, name: str) -> bool:
 def _node_project(args: tuple[str, ...], folder: str) -> str | None:
     """The surrounding project that has installed one of the packages that are named."""
     names = [arg.partition("=")[2] if arg.startswith("--package=") else arg for arg in args if arg.strip(".-@/")]
+    # Joined to a folder, an absolute path would be found in every one.
     packages = {name[:1] + name[1:].partition("@")[0] for name in names if not name.startswith("-")}
+    packages = {each for each in packages if not os.path.isabs(each)}
     while True:
         modules = os.path.join(folder, "node_modules")
         if any(os.path.exists(os.path.join(modules, package)) for package in packages):
