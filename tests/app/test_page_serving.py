@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.app.page_serving import PAGE_PORT_LIFETIME, OwnPage
 from mcp_workbench.app.page_workbench import WorkbenchOnPage
 from mcp_workbench.cli.engine import Engine
@@ -555,6 +556,25 @@ async def test_rejected_configuration_and_missing_lock_wait_for_a_person(tmp_pat
         gateway = browser.agent.gateway
         both = WorkbenchOnPage(gateway.runtime, lambda: [gateway, gateway])
         assert both.state(PageUser("", is_owner=True, name="ada"))["waiting"] == waiting
+
+
+async def test_the_folder_in_which_most_is_listed_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    owner = PageUser("", is_owner=True, name="ada")
+    async with (
+        workbench_with(tmp_path / "elsewhere", boxes()) as few,
+        own_page(tmp_path, boxes()) as browser,
+    ):
+        await few.use({"toolbox": "box", "server": "one", "tool": "read"})
+        await browser.agent.open(toolbox_name="box")
+        state, tokens = await browser.state(), (await browser.get("/api/tokens")).json
+        assert state["toolboxes"][0]["tools"] == 2 and tokens["unlisted"] == 0
+        both: list[Gateway] = [few.gateway, browser.agent.gateway]
+        page = WorkbenchOnPage(browser.agent.gateway.runtime, lambda: both)
+        assert page.state(owner)["toolboxes"][0]["tools"] == 2
+        seen = await page.tokens(owner)
+        assert (seen["full"], seen["unlisted"]) == (tokens["full"], 0)
+        assert seen["perToolbox"][0]["shown"] == tokens["perToolbox"][0]["shown"]
 
 
 async def test_two_hundred_servers_fit_into_a_small_state(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from mcp_workbench.app.gateway import Gateway
 from mcp_workbench.app.page_client import PageClient
 from mcp_workbench.app.page_hosts import can_be_listed, refused_hosts
 from mcp_workbench.app.runtime import Runtime
-from mcp_workbench.app.saved_tokens import SavedTokens
+from mcp_workbench.app.saved_tokens import SavedTokens, fullest
 from mcp_workbench.engine.blocking_work import aside
 from mcp_workbench.engine.catalog.catalog import Catalog
 from mcp_workbench.engine.catalog.entry import ServerEntry
@@ -304,19 +304,16 @@ class WorkbenchOnPage:
         # Saved for all users.
         saved = self._figures.saved if user.is_owner else {}
         described = {name: box.description for each in self._gateways() for name, box in each.config.toolboxes.items()}
-        for catalog in self._catalogs(user):
-            counted = self._tokens.of_toolboxes(catalog)
-            for name, servers in catalog.toolboxes.items():
-                if name not in found:
-                    # None: no server of it has been listed.
-                    listed = [entry for entry in servers.values() if entry.offer is not None]
-                    found[name] = {
-                        "name": name,
-                        "description": described.get(name) or "",
-                        "tools": sum(len(entry.tools) for entry in listed) if listed else None,
-                        "tokens": counted.get(name, 0) if listed else None,
-                        "saved": saved.get(name),
-                    }
+        for name, catalog in fullest(self._catalogs(user)).items():
+            # None: no server of it has been listed.
+            listed = [entry for entry in catalog.toolboxes[name].values() if entry.offer is not None]
+            found[name] = {
+                "name": name,
+                "description": described.get(name) or "",
+                "tools": sum(len(entry.tools) for entry in listed) if listed else None,
+                "tokens": self._tokens.of_toolboxes(catalog)[name] if listed else None,
+                "saved": saved.get(name),
+            }
         return list(found.values())
 
     # ── what waits for a person ──
@@ -597,26 +594,23 @@ class WorkbenchOnPage:
         await self.load(user)
         # None: no server of it has been listed, so nothing is known of it.
         boxes: dict[str, int | None] = {}
-        places: set[tuple[str, str]] = set()
-        listed_places: set[tuple[str, str]] = set()
-        for catalog in self._catalogs(user):
-            counted = self._tokens.of_toolboxes(catalog)
-            for name, servers in catalog.toolboxes.items():
-                places |= {(name, server) for server in servers}
-                listed = {(name, server) for server, entry in servers.items() if entry.offer is not None}
-                listed_places |= listed
-                if boxes.get(name) is None:
-                    boxes[name] = counted[name] if listed else None
+        unlisted = 0
+        for name, catalog in fullest(self._catalogs(user)).items():
+            servers = catalog.toolboxes[name].values()
+            missing = sum(entry.offer is None for entry in servers)
+            unlisted += missing
+            boxes[name] = self._tokens.of_toolboxes(catalog)[name] if missing < len(servers) else None
         gateway = self._gateways()[0] if self._gateways() else None
         shown = None
-        opened: dict[str, int | None] = {}
-        for each in self._gateways():
-            face = _face(each, user)
-            listed_boxes = (name for name in face.catalog.toolboxes if boxes.get(name) is not None)
-            opened = {name: _opened_tokens(face, name) for name in listed_boxes} | opened
-            if each is gateway:
-                view = each.router.views.of_principal(user.principal)
-                shown = sum(map(definition_tokens, face.definitions(view, "tools"))) + tokens(face.instructions(view))
+        faces = {face.catalog: face for face in (_face(each, user) for each in self._gateways())}
+        opened = {
+            name: _opened_tokens(faces[catalog], name)
+            for name, catalog in fullest(faces).items()
+            if boxes.get(name) is not None
+        }
+        if gateway is not None:
+            face, view = _face(gateway, user), gateway.router.views.of_principal(user.principal)
+            shown = sum(map(definition_tokens, face.definitions(view, "tools"))) + tokens(face.instructions(view))
         known = [each for each in boxes.values() if each is not None]
         full = sum(known) if known else None
         # These are of all users.
@@ -630,7 +624,7 @@ class WorkbenchOnPage:
             "full": full,
             "shown": shown,
             "saved": None if shown is None or full is None else max(0, full - shown),
-            "unlisted": len(places - listed_places),
+            "unlisted": unlisted,
             "perToolbox": [
                 {"name": name, "full": each, "shown": opened.get(name), "saved": saved.get(name)}
                 for name, each in boxes.items()

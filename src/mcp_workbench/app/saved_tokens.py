@@ -5,7 +5,7 @@ What a toolbox takes when an agent opens it is not subtracted. Loaded with the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 from mcp_workbench.engine.catalog.catalog import Catalog
@@ -38,3 +38,16 @@ class SavedTokens:
             }
             known = self._full[catalog] = (catalog.revision, counted)
         return known[1]
+
+
+def fullest(catalogs: Iterable[Catalog]) -> dict[str, Catalog]:
+    """By toolbox, the catalogue in which most of its servers are listed; of several, the first.
+
+    Where an offer depends on the folder, the catalogue of a client's folder knows more than that of none."""
+    found: dict[str, tuple[int, Catalog]] = {}
+    for catalog in catalogs:
+        for name, servers in catalog.toolboxes.items():
+            listed = sum(entry.offer is not None for entry in servers.values())
+            if name not in found or listed > found[name][0]:
+                found[name] = listed, catalog
+    return {name: catalog for name, (_, catalog) in found.items()}
