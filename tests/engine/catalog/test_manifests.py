@@ -591,6 +591,18 @@ def test_other_changes_of_an_offer_do_not_separate_folders(store: ManifestStore,
     assert offer is not None and list(offer.tools) == ["build"]
 
 
+def test_definitions_written_in_another_order_do_not_separate_folders(store: ManifestStore) -> None:
+    for folder, written in (
+        ("/one", {"read": '{"name":"read","title":"Read"}', "add": '{"name":"add"}'}),
+        ("/two", {"add": '{"name": "add"}', "read": '{"title":"Read","name":"read"}'}),
+    ):
+        entry = entry_in(folder, store)
+        entry.load_manifest()
+        entry.learn(replace(OFFER, lists={"tools": {name: Raw(text.encode()) for name, text in written.items()}}))
+    offer = entry_in("/three", store).load_manifest()
+    assert offer is not None and offer.tools.keys() == {"add", "read"}
+
+
 def test_an_address_is_the_same_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = ServerConfig(name="remote", url="https://a.b/mcp", transport="auto")
     before = manifest_key(remote)

@@ -331,7 +331,12 @@ class ServerEntry:
             or who(cached.profile.server_info) != who(offer.profile.server_info)
         ):
             return False
-        return not _same_lists(cached, offer) and self.store.age(self.key_here) == float("inf")
+        if _same_lists(cached, offer) or self.store.age(self.key_here) != float("inf"):
+            return False
+        # Not on the start-up path.
+        from mcp_workbench.engine.catalog.offer_changes import lists_differ
+
+        return lists_differ(cached, offer)
 
     def _kept_once(self, offer: Offer) -> Offer:
         if not self.context.principal:

@@ -44,6 +44,27 @@ def tools_differ(before: Definitions, after: Definitions) -> bool:
     return any(_takes_other_arguments(old, new) for old, new in written)
 
 
+def lists_differ(before: Offer, after: Offer) -> bool:
+    """Whether anything was listed otherwise, but for the order in which it was written."""
+    for kind in KINDS:
+        old, new = before.lists.get(kind, {}), after.lists.get(kind, {})
+        if old.keys() != new.keys():
+            return True
+        written = [(old[name], each) for name, each in new.items() if old[name] != each]
+        if sum(len(memoryview(one)) + len(memoryview(other)) for one, other in written) > MAX_COMPARED_BYTES:
+            return True
+        if any(_says_other(one, other) for one, other in written):
+            return True
+    return False
+
+
+def _says_other(before: Raw, after: Raw) -> bool:
+    try:
+        return bool(decode(before) != decode(after))
+    except (DecodeError, RecursionError):
+        return True
+
+
 def _takes_other_arguments(before: Raw, after: Raw) -> bool:
     try:
         return bool(_meaning(_decode(before).inputSchema) != _meaning(_decode(after).inputSchema))
