@@ -143,12 +143,15 @@ def test_where_it_cannot_be_kept_it_holds_for_the_run(monkeypatch: pytest.Monkey
     assert one.remark is not None and "it cannot be stored" in one.remark[1] and (one.value or "?") in one.remark[1]
 
 
-def test_status_says_where_it_is_and_never_shows_it() -> None:
+def test_status_says_where_it_is_and_never_shows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home" / "state"))
     made = choose()
     stream = io.StringIO()
     found = {"pid": 7, "face": "flat", "uptimeSeconds": 1.0, "config": "/c", "servers": [], "tokenFile": made.path}
     status._show(Screen(stream), found)
-    assert f"clients need the token in {made.path}" in stream.getvalue()
+    assert made.path is not None and made.path.startswith(str(home := tmp_path / "home"))
+    assert f"clients need the token in ~{made.path.removeprefix(str(home))}" in stream.getvalue()
     assert made.value is not None and made.value not in stream.getvalue()
 
 

@@ -133,7 +133,7 @@ def _show_cluster_state(screen: Screen, state: object) -> None:
 def _show_token_file(screen: Screen, status: dict[str, Any]) -> None:
     if isinstance(status.get("tokenFile"), str):
         # Not the token: a screen is shared, and output is pasted into reports.
-        screen.line(f"clients need the token in {status['tokenFile']}", indent=2)
+        screen.line(f"clients need the token in {tilde(one_line(status['tokenFile']))}", indent=2)
 
 
 def _show_clients(screen: Screen, clients: list[dict[str, Any]]) -> None:
