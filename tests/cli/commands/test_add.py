@@ -91,6 +91,7 @@ def test_everything_else_in_the_file_stays_to_the_byte_and_remove_restores_it(ho
     path = written(home)
     done = shell("add", "time", "--no-check", "--share", "user", "--", "uvx", "mcp-server-time", "--zone=UTC")
     assert done.status == 0, done.stderr
+    assert "note: agents choose the toolbox desk by its description; edit it there if it does not" in done.stderr
     new = '        "time": {\n          "command": "uvx",\n          "args": ["mcp-server-time", "--zone=UTC"],\n'
     new += '          "share": "user"\n        },\n'
     before = '        "notes": { "command": "n" }, // the first\n'
@@ -125,7 +126,8 @@ def test_a_name_in_several_toolboxes_has_to_be_said_in_full(home: Path) -> None:
         (["x"], "`x` needs a program, an address"),
         (["--", "uvx"], "the server needs a name"),
         (["x", "localhost:8080/mcp"], "for example: http://localhost:8080/mcp"),
-        (["x", "uvx", "y"], "unexpected argument `y`"),
+        (["x", "uvx", "y"], "unexpected argument `y`\n\nhint: a program goes after --, for example"),
+        (["x", "npm:files", "my files"], "go after --: mcp-workbench add x npm:files -- 'my files'\n"),
         (["x", "missing.json"], "the server.json `missing.json` does not exist"),
         (["x", "--env", "hunter2", "--", "y"], "--env takes NAME=VALUE\n"),
         (["x", "https://x.example", "--env", "hunter2="], "an address takes no variables, found --env\n"),

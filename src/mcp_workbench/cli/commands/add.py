@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
@@ -59,6 +60,7 @@ _SHORT_TEXT: Final = 100
 # Some servers have dozens; secret ones are listed first.
 _MAX_OPTIONAL_INPUTS: Final = 8
 _CONTAINERS: Final = ("docker", "podman")
+_PACKAGE_PREFIXES: Final = ("npm:", "pypi:", "oci:")
 _ADD_FORMS: Final = "a program goes after --, for example: mcp-workbench add time -- uvx mcp-server-time"
 
 
@@ -122,7 +124,11 @@ def _name_and_source(parsed: Parsed) -> tuple[str, str | None, list[str]]:
         raise UsageError("the server needs a name", hint=_ADD_FORMS)
     name, *sources = before
     if len(sources) > 1:
-        raise UsageError(f"unexpected argument `{sources[1]}`", hint=_ADD_FORMS)
+        hint = _ADD_FORMS
+        if sources[0].startswith(_PACKAGE_PREFIXES):
+            typed = f"mcp-workbench add {name} {sources[0]} -- {shlex.join(sources[1:] + words)}"
+            hint = f"arguments for its program go after --: {typed}"
+        raise UsageError(f"unexpected argument `{sources[1]}`", hint=hint)
     if not sources and not words:
         raise UsageError(f"`{name}` needs a program, an address, a server.json or a registry name", hint=_ADD_FORMS)
     return name, sources[0] if sources else None, words
@@ -566,6 +572,10 @@ def _report_added(file: OwnConfiguration, toolbox: str, name: str, entry: dict[s
     remark("note", f"{name}: added {where}in {file.path}")
     if not file.is_plain and toolbox not in file.toolboxes:
         remark("note", f"the toolbox {toolbox} is new; agents choose it by its description, which you can edit there")
+    elif not file.is_plain:
+        remark(
+            "note", f"agents choose the toolbox {toolbox} by its description; edit it there if it does not cover {name}"
+        )
     if (proposal := sandbox_proposal({f"{toolbox}/{name}": entry})) is not None:
         remark("hint", proposal)
     if store.kept:
