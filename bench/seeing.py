@@ -62,12 +62,18 @@ SCRAPED: Final = f"the same, asked for its metrics after every {CALLS_PER_SCRAPE
 # `top` asks every second; this is as often as at 1,000 calls a second.
 CALLS_PER_LOOK: Final = 1000
 TOPPED: Final = f"the same, shown by `top` after every {CALLS_PER_LOOK:,} calls"
+TOPPED_EACH_SECOND: Final = "the same, shown by `top` each second"
+LOOK_INTERVAL: Final = 1.0
+# How often it is asked whether a second has passed.
+CALLS_PER_GLANCE: Final = 100
 TRACED_PART: Final = 0.1
 EVERYTHING: Final = "the same with metrics, a tenth of calls traced, and an open page that keeps content"
 SOCKET_INTERVAL: Final = 0.1
 ROUNDS_OF_A_PAIR: Final = 5
 # A round lasts longer than the second after which an open page looks at everything.
 SEQUENCES_OF_A_ROUND: Final = 4
+# Two or three looks of `top`.
+SEQUENCES_WITH_LOOKS: Final = 12
 _KEY_OF_PAGE: Final = re.compile(rb'name="page-key" content="([^"]+)"')
 
 Looking = Callable[[str, str], AbstractContextManager[Callable[[], None]]]
@@ -137,9 +143,11 @@ def http_counting_cpu(folder: Path, effort: Effort) -> Finding:
 
 
 def top_cpu(folder: Path, effort: Effort) -> Finding:
-    openings: dict[str, Opening] = {WORKBENCH: ready_stdio, TOPPED: partial(ready_stdio, looker=_top)}
-    title = f"CPU time of a call while `top` runs, with one look in {CALLS_PER_LOOK:,} calls"
-    return _timed("top-cpu", title, openings, SEEN_TIMES, folder, effort)
+    """As `top` looks: each second. Rounds are longer, so that each has some looks."""
+    looked_at = partial(ready_stdio, looker=_top_each_second)
+    openings: dict[str, Opening] = {WORKBENCH: ready_stdio, TOPPED_EACH_SECOND: looked_at}
+    title = "CPU time of a call while `top` runs"
+    return _timed("top-cpu", title, openings, SEEN_TIMES, folder, effort, SEQUENCES_WITH_LOOKS)
 
 
 def tracing_cpu(folder: Path, effort: Effort) -> Finding:
@@ -159,14 +167,20 @@ def everything_cpu(folder: Path, effort: Effort) -> Finding:
 
 
 def _timed(
-    name: str, title: str, openings: Mapping[str, Opening], bound: float, folder: Path, effort: Effort
+    name: str,
+    title: str,
+    openings: Mapping[str, Opening],
+    bound: float,
+    folder: Path,
+    effort: Effort,
+    sequences: int = SEQUENCES_OF_A_ROUND,
 ) -> Finding:
     """The second against the first, each by its quickest round: others on the machine only add to the time that a call
     takes. A process is quicker or slower than its twin for as long as it lives, so the median of several pairs is
     judged. What the kernel and our threads do for calls is included."""
     samples: dict[str, list[float]] = {subject: [] for subject in openings}
     quickest: dict[str, list[float]] = {subject: [] for subject in openings}
-    calls = effort.sequential * SEQUENCES_OF_A_ROUND
+    calls = effort.sequential * sequences
     for pair in range((effort.rounds + 1) // 2):
         with ExitStack() as stack:
             running: dict[str, Ready] = {}
@@ -265,6 +279,20 @@ def _top(pid: int, folder: Path) -> Iterator[Between]:
             yield CALLS_PER_LOOK, look
             if not look():
                 raise BenchError("`top` saw no call")
+
+
+@contextmanager
+def _top_each_second(pid: int, folder: Path) -> Iterator[Between]:
+    due = time.monotonic()
+
+    def look_if_due() -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            look()
+            due = time.monotonic() + LOOK_INTERVAL
+
+    with _top(pid, folder) as (_, look):
+        yield CALLS_PER_GLANCE, look_if_due
 
 
 @contextmanager
