@@ -119,8 +119,10 @@ def many_files() -> Iterator[int]:
 async def test_ten_thousand_connections_that_all_drop_leave_nothing(faults: Faults, many_files: int) -> None:
     count = min(10_000, int(many_files * 0.6))
     async with faults.serving_http({"bad": bad_entry()}) as workbench:
-        # What ten thousand connections need once the allocator keeps; the second time nothing may be added.
-        await _connect_and_drop(workbench, count)
+        # What ten thousand connections need once the allocator keeps; after that nothing may be added. How many of them
+        # are open at the same time depends on what else the machine does, so the first time alone may need less.
+        for _ in range(3):
+            await _connect_and_drop(workbench, count)
         await workbench.remember()
         await _connect_and_drop(workbench, count)
 
