@@ -104,6 +104,21 @@ async def test_an_error_with_half_of_a_surrogate_pair_is_an_answer_like_any_othe
         assert (response.status, response.json["id"], response.error["message"]) == (404, id, "cut \ud83d")
 
 
+@pytest.mark.parametrize("id", [b"1", b"null", b"{}"])
+async def test_a_call_like_the_last_is_refused_while_the_server_stops_or_without_a_valid_id(id: bytes) -> None:
+    async with echoing() as rig:
+        connection = await rig.client.connect()
+        headers, params = modern_headers("tools/call", "echo"), {"name": "echo"}
+        for number in range(3):
+            assert (await connection.request(body=modern("tools/call", params, number), **headers)).status == 200
+        stops = id == b"1"
+        if stops:
+            rig.server.drain()
+        body = json.dumps(modern("tools/call", params)).encode().replace(b'"id": 1', b'"id": ' + id)
+        response = await rig.refused(connection.request(body=body, **headers), 503 if stops else 400)
+        assert ("shutting down" if stops else "must be a string or a number") in response.error["message"]
+
+
 def without(name: str) -> dict[str, str | None]:
     return {**modern_headers("tools/call", "echo"), name: None}
 

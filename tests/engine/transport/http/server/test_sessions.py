@@ -48,6 +48,27 @@ async def test_a_session_begins_with_initialize_and_serves_requests() -> None:
         assert len(rig.sessions) == 1
 
 
+@pytest.mark.parametrize("id", [b"null", b"true", b"{}", b"[1]"])
+async def test_a_request_whose_id_is_neither_text_nor_number_reaches_no_session(id: bytes) -> None:
+    async with echoing() as rig:
+        session = await rig.client.begin_session()
+        body = b'{"jsonrpc":"2.0","id":%b,"method":"echo","params":{}}' % id
+        response = await rig.refused(post(rig, session, body), 400)
+        assert (response.json["id"], response.error["code"]) == (None, -32600)
+        assert "`id` must be a string or a number" in response.error["message"]
+
+
+async def test_while_the_server_stops_no_session_gets_a_new_request() -> None:
+    async with echoing() as rig:
+        connection = await rig.client.connect()
+        headers = {"mcp_session_id": await rig.client.begin_session()}
+        for number in range(2):
+            assert (await connection.request(body=legacy("echo", id=number), **headers)).status == 200
+        rig.server.drain()
+        response = await rig.refused(connection.request(body=legacy("echo", id=2), **headers), 503)
+        assert "shutting down" in response.error["message"]
+
+
 async def test_no_two_sessions_have_the_same_id() -> None:
     async with echoing() as rig:
         assert len({await rig.client.begin_session() for _ in range(20)}) == 20
