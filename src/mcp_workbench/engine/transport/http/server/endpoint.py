@@ -516,7 +516,7 @@ class Endpoint:
                 if is_known:
                     self._begin_modern(head, id, method, params, writer)
                 return is_known
-        if head.lacks_sessions or method == "initialize":
+        if method == "initialize":
             return False
         session = self._find_session(head)
         if isinstance(session, Refusal) or id in session.responses:
