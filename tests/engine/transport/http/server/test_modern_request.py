@@ -143,6 +143,16 @@ async def test_headers_that_do_not_match_the_body_are_refused(headers: dict[str,
         assert not rig.sessions, "nothing was started"
 
 
+async def test_a_head_that_agreed_with_a_call_agrees_with_no_other_method() -> None:
+    async with echoing() as rig:
+        connection = await rig.client.connect()
+        headers = modern_headers("tools/call", "echo")
+        for method, status in (("tools/call", 200), ("tools/call", 200), ("prompts/get", 400), ("tools/call", 200)):
+            response = await connection.request(body=modern(method, {"name": "echo"}), **headers)
+            assert response.status == status
+            assert status == 200 or "`mcp-method` does not match" in response.error["message"]
+
+
 async def test_a_repeated_header_is_refused() -> None:
     async with echoing() as rig:
         data = written("POST", "/mcp", modern("tools/call", {"name": "a"}), **modern_headers("tools/call", "a"))
