@@ -73,6 +73,24 @@ async def test_requests_sent_ahead_with_a_known_head_are_answered_in_order() -> 
         assert [(await connection.response()).json["id"] for _ in range(2, 7)] == [2, 3, 4, 5, 6]
 
 
+async def test_a_known_head_with_a_shorter_length_ends_where_it_ends() -> None:
+    """With one byte of the next request behind it, it has as many bytes as if its length had as many digits."""
+    async with echoing() as rig:
+        connection = await rig.client.connect()
+        session = await rig.client.begin_session()
+        long, short = (
+            written("POST", "/mcp", legacy("echo", {"x": "x" * size}), mcp_session_id=session) for size in (90, 9)
+        )
+        assert b"content-length: 1" in long and len(divide(long)[0]) == len(divide(short)[0])
+        assert divide(long)[1] == divide(short)[1] + 1
+        await connection.send(long)
+        assert (await connection.response()).status == 200
+        await connection.send(short + long[:1])
+        assert (await connection.response()).json["result"]["echo"] == {"x": "x" * 9}
+        await connection.send(long[1:])
+        assert (await connection.response()).json["result"]["echo"] == {"x": "x" * 90}
+
+
 async def test_a_known_head_waits_while_a_response_is_under_way() -> None:
     async with echoing() as rig:
         connection = await rig.client.connect()
