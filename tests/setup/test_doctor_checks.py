@@ -195,6 +195,20 @@ def test_limits_of_the_system(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     files, *disks = doctor_checks.limits(subject(home, x={"command": "x"}))
     assert files.text == "only 70 files may be open at once, and 74 may be needed for all servers"
     assert disks and all("only 10 MiB are free" in each.text for each in disks)
+    assert len(disks) == len({os.stat(folder).st_dev for folder in (home, "/tmp")}), "a disk is named once"
+
+
+def test_space_for_the_workbenchs_own_files_counts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(elsewhere / "not" / "there" / "yet"))
+    device = {str(elsewhere): 7}
+    monkeypatch.setattr(doctor_checks, "_disk_of", lambda folder: device.get(folder, 8))
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=0 if str(path) == str(elsewhere) else 1024**4)
+    )
+    (found,) = (each for each in doctor_checks.limits(NOTHING) if "free on" in each.text)
+    assert found.text == f"only 0 MiB are free on the disk of `{elsewhere}`"
 
 
 def test_sandbox_of_each_server_is_reported_with_missing_features(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,11 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from mcp_workbench.engine.catalog.manifests import default_folder
 from mcp_workbench.engine.config.model import ServerConfig, references_in
+from mcp_workbench.engine.config.state_folder import state_path
 from mcp_workbench.engine.portable_os import is_own
+from mcp_workbench.engine.sandbox.machine import this_machine
 from mcp_workbench.setup.diagnosis import Diagnosis, Examined
 
 # Below this, writing caches, logs and the packages that servers download soon fails.
@@ -297,15 +300,30 @@ def limits(subject: Examined) -> list[Diagnosis]:
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         text = f"only {allowed} files may be open at once, and {wanted} may be needed for all servers"
         found.append(Diagnosis("warning", "limits", text, "raise the limit with `ulimit -n`"))
-    # The caches of npx and uvx are in the home folder, their temporary files in `/tmp`.
-    for folder in dict.fromkeys(filter(os.path.isdir, (os.path.expanduser("~"), "/tmp"))):
+    # By disk, so that each is named once.
+    for folder in {_disk_of(each): each for each in reversed(_written_folders())}.values():
         free = shutil.disk_usage(folder).free
         if free < MIN_FREE_DISK_BYTES:
             text = f"only {free // 1024**2} MiB are free on the disk of `{folder}`"
-            found.append(
-                Diagnosis("warning", "limits", text, "free some space; servers that download packages need it")
-            )
+            hint = "free some space; logs, caches and servers that download packages need it"
+            found.append(Diagnosis("warning", "limits", text, hint))
     return found
+
+
+def _written_folders() -> list[str]:
+    """The caches of npx and uvx are in the home folder or a private one, their temporary files in `/tmp`; our logs and
+    lists are in folders of our own."""
+    home = os.path.expanduser("~")
+    found = []
+    for folder in filter(None, (home, "/tmp", state_path(""), default_folder(), this_machine(home).homes)):
+        while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
+        found.append(folder)
+    return found
+
+
+def _disk_of(folder: str) -> int:
+    return os.stat(folder).st_dev
 
 
 def _listed(labels: list[str]) -> str:
