@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,15 @@ def test_the_walkthrough_is_shown_whole_and_leaves_nothing_behind(temporary_fold
     assert two < flat / 4
     assert "\n   mcp-workbench install CLIENT  adds the workbench to a client" in shown
     assert list(temporary_folder.iterdir()) == []
+
+
+def test_where_the_command_is_not_on_the_path_the_demo_says_where_it_is(
+    temporary_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Path(sys.executable).parent
+    assert "not on your PATH" not in run("demo", env={"PATH": f"{own}:/usr/bin:/bin"}).stdout
+    shown = run("demo", env={"PATH": "/usr/bin:/bin"}).stdout
+    assert f"\n   mcp-workbench is not on your PATH yet; here it is {own / 'mcp-workbench'}\n" in shown
 
 
 def test_the_walkthrough_is_coloured_on_a_terminal(temporary_folder: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -346,6 +347,10 @@ class Walkthrough:
             ("mcp-workbench install CLIENT --print", "prints what to enter by hand instead"),
         ):
             self._screen.line((command, "code"), f"  {what}", indent=3)
+        own = os.path.join(os.path.dirname(sys.executable), "mcp-workbench")
+        # As after `make demo`.
+        if shutil.which("mcp-workbench") is None and os.path.exists(own):
+            self._screen.line("mcp-workbench is not on your PATH yet; here it is ", (own, "code"), indent=3)
         self._screen.blank()
         self._screen.line((f"This took {seconds:.1f} s. mcp-workbench --help shows the other commands.", "dim"))
 
