@@ -165,8 +165,9 @@ class Command:
 
 
 def missing_arguments(names: Sequence[str], usage: str) -> UsageError:
-    verb = "is" if len(names) == 1 else "are"
-    return UsageError(f"{' and '.join(names)} {verb} missing", hint=f"mcp-workbench {usage}")
+    *others, last = names
+    listed = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+    return UsageError(f"{listed} missing", hint=f"mcp-workbench {usage}")
 
 
 def named_value(text: str, flag: str, separators: str = "=") -> tuple[str, str]:

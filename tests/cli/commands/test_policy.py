@@ -95,7 +95,7 @@ def test_the_toolboxes_of_a_key_count(config: str, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "test and WHO and TOOL are missing"),
+        ((), "test, WHO and TOOL are missing"),
         (("test", "alice"), "TOOL is missing"),
         (("test", "alice", "dev"), "`dev` matches no server"),
         (("test", "alice", "dev/git/x", "[]"), "is not a JSON object"),
