@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -190,6 +191,21 @@ def test_calls_that_are_only_counted_end_in_the_same_ways() -> None:
     assert [(row.server, row.method, row.item, row.calls) for row in figures.totals().rows] == [
         ("s", "tools/call", "tool", 7), ("s", "resources/read", "", 1)
     ]  # fmt: skip
+
+
+def test_calls_that_are_counted_the_short_way_carry_as_many_bytes() -> None:
+    figures = CallFigures()
+    first = counted(figures)
+    parts = b'{"resultType":"complete",', memoryview(OK)[1:]
+    first.end("result", *parts)
+    target = SimpleNamespace(entry=first.entry, item=first.item, method=b'"tools/call"', body=first.body)
+    call: Any = SimpleNamespace(route=SimpleNamespace(decision=target, arrived=monotonic()), is_success=True)
+    (row,) = figures.totals().rows
+    once = row.bytes_in, row.bytes_out
+    assert figures.counts_result(call, parts)
+    (row,) = figures.totals().rows
+    assert (row.bytes_in, row.bytes_out) == (2 * once[0], 2 * once[1])
+    assert once[1] == sum(map(len, parts))
 
 
 def test_the_caller_of_a_counted_call_is_known() -> None:

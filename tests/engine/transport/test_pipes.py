@@ -153,6 +153,15 @@ async def test_a_single_line_waits_behind_what_the_peer_has_not_read() -> None:
     await pipe.close()
 
 
+async def test_a_single_line_overtakes_nothing_that_is_queued() -> None:
+    pipe = Pipe()
+    pipe.writer.write(b"first\n")
+    pipe.batch.is_sole = True
+    pipe.writer.write_line((b"second",))
+    assert await pipe.wait_received(13) == b"first\nsecond\n"
+    await pipe.close()
+
+
 async def test_the_rest_of_a_single_line_follows_when_the_pipe_has_room() -> None:
     pipe = Pipe(reading=False)
     pipe.batch.is_sole = True

@@ -113,6 +113,7 @@ def test_short_requests_are_read_in_one_step() -> None:
         b'{"id":1,"method":"ping"}',
         call[:-1],
         call.replace(b"2.0", b"1.0"),
+        call.replace(b'"x"', b'"\xff"'),
         call + b" " * 999,
     ):
         assert messages.read_short_request(other) is None
