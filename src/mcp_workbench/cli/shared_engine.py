@@ -207,7 +207,9 @@ class SharedClientEnd(ToolClient):
         """Read until the workbench closes the connection."""
         # The workbench bounds what it sends (`maxMessageBytes`); this end need not know the limit.
         lines = LineSplitter(1 << 31)
-        error = DownstreamError(GONE, hint="run the command again")
+        error = DownstreamError(
+            GONE, hint="a call may have been carried out; run the command again if that does no harm"
+        )
         # A workbench that is killed with our request unread resets the connection.
         with contextlib.suppress(OSError):
             try:
