@@ -604,6 +604,7 @@ def test_bars_of_tokens_are_in_proportion(page: Page, api: ScriptedApi) -> None:
 
 def test_clients_to_connect_are_filtered(page: Page) -> None:
     show(page, "connect")
+    page.get_by_role("article", name="Claude Code").wait_for()
     page.get_by_label("Filter clients").fill("curs")
     page.get_by_role("article", name="Claude Code").wait_for(state="hidden")
 
@@ -721,6 +722,7 @@ def test_hostile_texts_stay_texts(browser: Browser, api: ScriptedApi, size: dict
                 page.locator(f"#view-{view} .pane h2").wait_for()
                 assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{view}, opened"
         page.locator(".log div").nth(2).wait_for(state="attached")
+        page.locator("#view-connect article").wait_for()
 
         assert page.locator("main img, main script, main iframe").count() == 0
         body = page.locator("body").inner_text()
