@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mcp_workbench.app.saved_tokens import SavedTokens
+from mcp_workbench.app.saved_tokens import SavedTokens, fullest
 from mcp_workbench.engine.downstream.lifecycle import State
 from mcp_workbench.engine.downstream.server_status import SIGN_IN_NEEDED, state_of
 from mcp_workbench.engine.downstream.sharing import OWN_PRINCIPALS
@@ -42,6 +42,7 @@ from mcp_workbench.seeing.process_figures import own_process, tree_of
 
 if TYPE_CHECKING:
     from mcp_workbench.app.runtime import GatewayFacts, Runtime
+    from mcp_workbench.engine.catalog.catalog import Catalog
     from mcp_workbench.engine.config.model import ReferringValue
     from mcp_workbench.engine.downstream.connection import Connection
     from mcp_workbench.engine.observe.call_figures import CallFigures
@@ -110,9 +111,17 @@ class Metrics:
             audit_lost=sum(lost) if lost else None,
             spans_dropped=sum(each.dropped for each in senders) if senders else None,
             state=self._runtime.owner.state.health(),
-            tokens={name: n for each in gateways for name, n in self._tokens.of_toolboxes(each.catalog).items()},
+            tokens=self._tokens_of_toolboxes(each.catalog for each in gateways),
             listed_tokens=self._listed_tokens(gateways[0]) if gateways else None,
         )
+
+    def _tokens_of_toolboxes(self, catalogs: Iterable[Catalog]) -> dict[str, int]:
+        """Without toolboxes of which no server has been listed: nothing is known of them, which is not none."""
+        return {
+            name: self._tokens.of_toolboxes(catalog)[name]
+            for name, catalog in fullest(catalogs).items()
+            if any(entry.offer is not None for entry in catalog.toolboxes[name].values())
+        }
 
     def _listed_tokens(self, gateway: GatewayFacts) -> int:
         revision = gateway.catalog.revision
