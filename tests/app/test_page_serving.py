@@ -568,7 +568,7 @@ async def test_the_folder_in_which_most_is_listed_is_counted(tmp_path: Path) -> 
         await few.use({"toolbox": "box", "server": "one", "tool": "read"})
         await browser.agent.open(toolbox_name="box")
         state, tokens = await browser.state(), (await browser.get("/api/tokens")).json
-        assert state["toolboxes"][0]["tools"] == 2 and tokens["unlisted"] == 0
+        assert (state["toolboxes"][0]["tools"], state["toolboxes"][0]["unlisted"], tokens["unlisted"]) == (2, 0, 0)
         both: list[Gateway] = [few.gateway, browser.agent.gateway]
         page = WorkbenchOnPage(browser.agent.gateway.runtime, lambda: both)
         assert page.state(owner)["toolboxes"][0]["tools"] == 2
@@ -607,6 +607,7 @@ async def test_others_see_their_own_calls_and_no_controls(tmp_path: Path) -> Non
         machine = (state["workbench"]["pid"], state["workbench"]["config"], state["toolboxes"][0]["saved"])
         # Nothing was listed for this user yet, which is not the same as nothing.
         assert (state["toolboxes"][0]["tools"], state["toolboxes"][0]["tokens"]) == (None, None)
+        assert state["toolboxes"][0]["unlisted"] == 1
         assert machine == (None, None, None) and str(tmp_path) not in json.dumps(state)
         tokens = (await browser.get("/api/tokens")).json
         assert (tokens["full"], tokens["saved"], tokens["unlisted"]) == (None, None, 1)

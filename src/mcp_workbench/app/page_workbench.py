@@ -306,12 +306,14 @@ class WorkbenchOnPage:
         described = {name: box.description for each in self._gateways() for name, box in each.config.toolboxes.items()}
         for name, catalog in fullest(self._catalogs(user)).items():
             # None: no server of it has been listed.
-            listed = [entry for entry in catalog.toolboxes[name].values() if entry.offer is not None]
+            servers = catalog.toolboxes[name].values()
+            listed = [entry for entry in servers if entry.offer is not None]
             found[name] = {
                 "name": name,
                 "description": described.get(name) or "",
                 "tools": sum(len(entry.tools) for entry in listed) if listed else None,
                 "tokens": self._tokens.of_toolboxes(catalog)[name] if listed else None,
+                "unlisted": len(servers) - len(listed),
                 "saved": saved.get(name),
             }
         return list(found.values())

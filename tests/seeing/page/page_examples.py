@@ -138,9 +138,9 @@ def state(now: float | None = None) -> dict[str, Any]:
             ),
         ],
         "toolboxes": [
-            {"name": "dev", "description": "Code", "tools": 96, "tokens": 31_200},
-            {"name": "data", "description": "Databases", "tools": 24, "tokens": 9_800},
-            {"name": "office", "description": "Calendar", "tools": 31, "tokens": 12_400},
+            {"name": "dev", "description": "Code", "tools": 96, "tokens": 31_200, "unlisted": 0},
+            {"name": "data", "description": "Databases", "tools": 24, "tokens": 9_800, "unlisted": 0},
+            {"name": "office", "description": "Calendar", "tools": 31, "tokens": 12_400, "unlisted": 0},
         ],
         "waiting": [
             {

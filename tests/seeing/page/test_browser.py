@@ -602,6 +602,16 @@ def test_bars_of_tokens_are_in_proportion(page: Page, api: ScriptedApi) -> None:
     assert [bar.get_attribute("width") for bar in page.locator(".toolboxes rect").all()] == ["50", "100"]
 
 
+def test_number_of_tools_says_that_servers_are_not_listed(browser: Browser, api: ScriptedApi) -> None:
+    dev, data, *_ = api.state["toolboxes"]
+    api.change(toolboxes=[dev, {**data, "unlisted": 2}])
+    with opened(browser, api.address) as (page, wrong):
+        page.get_by_text("2 servers not listed yet").wait_for()
+        api.change(toolboxes=[dev, data])
+        page.get_by_text("in 2 toolboxes").wait_for()
+        assert wrong == []
+
+
 def test_clients_to_connect_are_filtered(page: Page) -> None:
     show(page, "connect")
     page.get_by_role("article", name="Claude Code").wait_for()

@@ -145,13 +145,13 @@ export function waitingView() {
 function tiles(servers, toolboxes) {
 	const ready = servers.filter((server) => server.state === "ready").length;
 	const failed = servers.filter((server) => ["failed", "backoff"].includes(server.state)).length;
-	const errors = sum(servers, "errors"), tools = sum(toolboxes, "tools");
+	const errors = sum(servers, "errors"), tools = sum(toolboxes, "tools"), unlisted = sum(toolboxes, "unlisted");
 	// Of all users, and so not for everybody.
 	const counted = store.state.you.isOwner ? since(store.state.since) : "not shown to you";
 	return [
 		tile(`${ready} of ${servers.length}`, "servers running", failed ? `${failed} failed` : "none failed", failed ? "bad" : "", "servers"),
 		tile(count(sum(servers, "calls")), "calls", counted, "", "live"),
 		tile(count(errors), "errors", counted, errors ? "bad" : "", "live"),
-		tile(count(tools), "tools", tools === null ? "none listed yet" : `in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tools"),
+		tile(count(tools), "tools", tools === null ? "none listed yet" : unlisted ? `${plural(unlisted, "server")} not listed yet` : `in ${plural(toolboxes.length, "toolbox", "toolboxes")}`, "", "tools"),
 	];
 }
