@@ -6,9 +6,13 @@ import asyncio
 from functools import partial
 from unittest.mock import Mock
 
+import pytest
+
+from mcp_workbench.engine.transport.http.server.endpoint import Endpoint
 from mcp_workbench.engine.transport.http.server.large_bodies import MAX_IN_A_TURN, LargeBodies, PrincipalTurns, ReadBody
 from mcp_workbench.engine.transport.http.server.request_head import RequestHead
 from mcp_workbench.engine.transport.http.server.response_writer import ResponseWriter
+from tests.engine.transport.http.server.echoing import echoing
 
 
 class Arrivals:
@@ -90,3 +94,37 @@ async def test_posts_of_a_session_keep_their_order_while_they_wait() -> None:
     served.remove("/carol")
     assert served == ["/bob", *(f"/{number}" for number in range(3 * MAX_IN_A_TURN))]
     assert not bodies.behind
+
+
+@pytest.mark.parametrize("is_ordinary", [True, False])
+async def test_endpoint_lets_principals_take_turns_with_small_requests(
+    monkeypatch: pytest.MonkeyPatch, is_ordinary: bool
+) -> None:
+    served: list[str] = []
+
+    def serve(self: Endpoint, head: RequestHead, body: bytes, writer: ResponseWriter) -> None:
+        served.append(head.principal)
+
+    monkeypatch.setattr(Endpoint, "_serve_post", serve)
+    async with echoing() as rig:
+        endpoint = rig.server._endpoint
+
+        def arrive(principal: str, times: int = 1) -> None:
+            for _ in range(times):
+                head = RequestHead("POST", "/mcp")
+                head.principal, head.is_ordinary = principal, is_ordinary
+                endpoint.serve(head, b"{}", Mock(is_over=False))
+
+        arrive("bob")
+        arrive("alice", 3 * MAX_IN_A_TURN)
+        assert served == ["bob", *["alice"] * MAX_IN_A_TURN]
+        arrive("bob")
+        assert served[-1] == "bob", "at once: bob has sent hardly anything"
+        for turn in (2, 3):
+            await asyncio.sleep(0)
+            assert served.count("alice") == turn * MAX_IN_A_TURN
+        arrive("alice")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        arrive("alice", 1000)
+        assert served.count("alice") == 3 * MAX_IN_A_TURN + 1001, "alone, she need not wait"

@@ -181,6 +181,7 @@ class Endpoint:
         self._pages = {**operator_pages(self.readiness), **(pages or {})}
         self._site = site
         self._large_bodies = LargeBodies(self._serve_later)
+        self._turns = self._large_bodies.turns
         self.sessions = SessionTable(make_session, limits, self._now, keeper)
         # Requests that wait for the session of another instance.
         self.recalling: set[asyncio.Task[None]] = set()
@@ -319,7 +320,8 @@ class Endpoint:
                 self.recalling.add(recalling)
                 recalling.add_done_callback(self.recalling.discard)
                 return recalling
-            if head.is_ordinary and type(body) is bytes and not self._large_bodies.behind:
+            is_next = head.principal == self._turns.sole and not self._large_bodies.behind
+            if is_next and head.is_ordinary and type(body) is bytes:
                 # Nearly all requests: what follows does not concern them.
                 if head.recall is not None:
                     head.recall()
@@ -335,10 +337,10 @@ class Endpoint:
                 head.recall()
             if head.method != "POST":
                 self._serve_rest(head, writer)
-            elif type(body) is not bytes or self._large_bodies.behind:
-                return self._large_bodies.take(head, body, writer)
-            else:
+            elif is_next and type(body) is bytes:
                 self._serve_post(head, body, writer)
+            else:
+                return self._large_bodies.take(head, body, writer)
         except Exception as error:
             _fail(writer, error)
         return None

@@ -38,18 +38,18 @@ _decode_list: Final = Decoder(list[Raw]).decode
 MAX_IN_A_TURN: Final = 32
 
 
-# Whose requests are handled next, while several principals send them and the large body of a session is read.
+# Whose requests are handled next, while several principals send them.
 # The event loop serves connections one after another, so a principal with a thousand of them would get a thousand
 # times the time of one with a single connection. Here each has a number of requests in one iteration of the loop,
 # whatever its connections; those beyond it wait for the next iterations. While only one principal sends, nothing is
-# counted, and without large bodies nobody is asked to wait: the endpoint serves what arrives.
+# counted.
 # Owns the counts and what waits. Knows nothing about what the requests are.
 class PrincipalTurns:
-    __slots__ = ("_counts", "_last", "_waiting")
+    __slots__ = ("_counts", "_waiting", "sole")
 
     def __init__(self) -> None:
-        # Who has sent the latest request.
-        self._last = ""
+        # Who has sent all requests of late: need not ask. None while several send, and before anybody has.
+        self.sole: str | None = None
         # How many requests of each have been handled in this iteration; None while only one principal sends.
         self._counts: dict[str, int] | None = None
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
@@ -60,9 +60,9 @@ class PrincipalTurns:
     def admits(self, principal: str) -> bool:
         """Whether a request may be handled now. If so, it counts; if not, it has to `wait`."""
         if self._counts is None:
-            if principal == self._last:
+            if principal == self.sole:
                 return True
-            self._last = principal
+            self.sole = None
             self._counts = {}
             asyncio.get_running_loop().call_soon(self._next_turn)
         count = self._counts.get(principal, 0)
@@ -78,6 +78,7 @@ class PrincipalTurns:
     def _next_turn(self) -> None:
         assert self._counts is not None
         if len(self._counts) <= 1 and not self._waiting:
+            self.sole = next(iter(self._counts), None)
             self._counts = None
             return
         self._counts = {}
@@ -123,7 +124,7 @@ class LargeBodies:
         self._serve = serve
         # By session, while one of its POSTs waits or is being read: its later POSTs. At most one for each connection.
         self.behind: dict[tuple[str, str], deque[_Post]] = {}
-        self._turns = PrincipalTurns()
+        self.turns = PrincipalTurns()
         # By principal, while one of its bodies is being read: those that are read next.
         self.unread: dict[str, deque[tuple[tuple[str, str] | None, _Post]]] = {}
 
@@ -137,7 +138,7 @@ class LargeBodies:
         # Messages of one session are served in order. The same session id from another principal is another key.
         key = None if session is None else (head.principal, session)
         queue = None if key is None else self.behind.get(key)
-        if queue is None and isinstance(body, bytes) and self._turns.admits(head.principal):
+        if queue is None and isinstance(body, bytes) and self.turns.admits(head.principal):
             self._serve(head, body, writer)
             return None
         post = _Post(head, body, writer, asyncio.get_running_loop().create_future())
@@ -147,7 +148,7 @@ class LargeBodies:
         if key is not None:
             self.behind[key] = deque()
         if isinstance(body, bytes):
-            self._turns.wait(head.principal, partial(self._serve_in_turn, key, post))
+            self.turns.wait(head.principal, partial(self._serve_in_turn, key, post))
         else:
             self._read(key, post)
         return post.served
@@ -189,8 +190,8 @@ class LargeBodies:
             if isinstance(waiting.body, Pieces):
                 self._read(key, waiting)
                 return
-            if not self._turns.admits(key[0]):
-                self._turns.wait(key[0], partial(self._serve_in_turn, key, waiting))
+            if not self.turns.admits(key[0]):
+                self.turns.wait(key[0], partial(self._serve_in_turn, key, waiting))
                 return
             self._finish(waiting, waiting.body)
         del self.behind[key]
