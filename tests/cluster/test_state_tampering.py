@@ -222,8 +222,8 @@ async def test_value_of_another_type_is_removed_and_holds_nothing_else_back(name
         await until(lambda: not one.waiting and seen[-1:] == [{"key": b"hers"}])
         (key, *_) = await server.command("KEYS", f"mcp-workbench:*:{name}")
         put = ("HSET", key, "field", "x") if await server.command("TYPE", key) == b"string" else ("SET", key, "x")
-        await server.command("DEL", key)
-        await server.command(*put)
+        # At once: an instance may write it again in between.
+        await server.command("EVAL", "redis.call('DEL', KEYS[1]) return redis.call(unpack(ARGV))", "1", key, *put)
         found = await other.find(SESSION, "ann", "id"), await other.find_all(TASK, "ann")
         expected = {"session:*": (None, {"handle": b"hers"}), "task:*": (b"hers", {})}
         assert found == expected.get(name, (b"hers", {"handle": b"hers"}))
